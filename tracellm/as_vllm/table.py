@@ -44,7 +44,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.config.cache": {"engine.config.vllm_config": "CacheConfig"},
     "vllm.config.scheduler": {"engine.config.vllm_config": "SchedulerConfig"},
     "vllm.config.device": {"engine.config.vllm_config": "DeviceConfig"},
-    "vllm.utils": {"engine.entrypoints.openai.protocol.base": "random_uuid"},
+    "vllm.utils": {"engine.entrypoints.openai.protocol": "random_uuid"},
     # entry points
     "vllm.entrypoints.llm": {"engine.entrypoints.llm": "LLM"},
     "vllm.entrypoints.cli.main": {},
@@ -100,8 +100,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.metrics.prometheus": "PrometheusStatLogger",
     },
     "vllm.v1.metrics.stats": {
-        "engine.metrics.stats": "IterationStats RequestStateStats FinishedRequestStats",
-        "engine.metrics.scheduler_stats": "SchedulerStats PrefixCacheStats CachingMetrics",
+        "engine.metrics.stats": "IterationStats RequestStateStats FinishedRequestStats SchedulerStats PrefixCacheStats "
+        "CachingMetrics",
     },
     # the engine, back half
     "vllm.v1.request": {"engine.core.request": "Request RequestStatus"},

@@ -26,7 +26,7 @@ from tracellm.engine.ipc.messages import (
     UtilityResult,
 )
 from tracellm.engine.ipc.serial_utils import MsgpackEncoder
-from tracellm.engine.metrics.scheduler_stats import SchedulerStats
+from tracellm.engine.metrics.stats import SchedulerStats
 from tracellm.engine.sample.sampling_params import RequestOutputKind
 from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 

@@ -13,8 +13,7 @@ from tests.engine.sched.harness import make_config
 from tracellm.engine.ipc.messages import FinishReason
 from tracellm.engine.metrics.loggers import LoggingStatLogger, StatLoggerBase, StatLoggerManager
 from tracellm.engine.metrics.prometheus import PrometheusStatLogger, build_1_2_5_buckets
-from tracellm.engine.metrics.scheduler_stats import PrefixCacheStats, SchedulerStats
-from tracellm.engine.metrics.stats import FinishedRequestStats, IterationStats
+from tracellm.engine.metrics.stats import FinishedRequestStats, IterationStats, PrefixCacheStats, SchedulerStats
 
 RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "metrics.json").read_text())
 

@@ -5,7 +5,7 @@ import pytest
 from tests.engine.sched.harness import make_request, make_scheduler, run_step
 from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheManager
 from tracellm.engine.core.sched.scheduler import Scheduler
-from tracellm.engine.metrics.scheduler_stats import CachingMetrics, PrefixCacheStats, SchedulerStats
+from tracellm.engine.metrics.stats import CachingMetrics, PrefixCacheStats, SchedulerStats
 
 
 def watched_scheduler(**arguments) -> Scheduler:

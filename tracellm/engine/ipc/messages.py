@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tracellm.engine.metrics.scheduler_stats import SchedulerStats
+from tracellm.engine.metrics.stats import SchedulerStats
 from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 

@@ -1,4 +1,4 @@
-"""When things happened to requests, and how long they took; kept under `disable_log_stats=False`.
+"""Statistics of requests and steps, and the loggers that report them; collected unless `disable_log_stats` is set.
 
 vLLM: vllm/v1/metrics/.
 """

@@ -1,11 +1,10 @@
-"""Who takes in the statistics of every step: a line in the log now and then, and Prometheus metrics.
+"""Loggers of step statistics: log lines and Prometheus metrics.
 
-The output handler of `AsyncLLM` calls `StatLoggerManager.record` after each step that it receives, and whoever runs the
-engine calls `AsyncLLM.do_log_stats` as often as a line is wanted (vLLM's server every ten seconds; ours never: it has
-/metrics).
+The output handler of `AsyncLLM` calls `StatLoggerManager.record` after each step. `AsyncLLM.do_log_stats` writes a log
+line; vLLM's server calls it every ten seconds, tracellm's server only has /metrics.
 
-vLLM: vllm/v1/metrics/loggers.py; `PrometheusStatLogger` is in prometheus.py here, which is imported only when it is
-made. Left out: several engine cores and what aggregates them, plugins, speculative decoding, KV connectors.
+vLLM: vllm/v1/metrics/loggers.py. `PrometheusStatLogger` is in prometheus.py, imported on first use. Left out: several
+engine cores and their aggregation, plugins, speculative decoding, KV connectors.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tracellm.engine.config.vllm_config import VllmConfig
-from tracellm.engine.metrics.scheduler_stats import CachingMetrics, SchedulerStats
-from tracellm.engine.metrics.stats import IterationStats
+from tracellm.engine.metrics.stats import CachingMetrics, IterationStats, SchedulerStats
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -29,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class StatLoggerBase(ABC):
-    """What a logger of statistics must be able to do.
+    """Interface of a statistics logger, called by `StatLoggerManager`.
 
     vLLM: vllm/v1/metrics/loggers.py::StatLoggerBase.
     """
@@ -41,31 +39,31 @@ class StatLoggerBase(ABC):
     def record(
         self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats | None, engine_idx: int = 0
     ) -> None:
-        """Take in a step.
+        """Record a step.
 
         Args:
-            scheduler_stats: the scheduler after it.
-            iteration_stats: what it brought; `None` when no request got a token.
-            engine_idx: of which engine core; there is one, 0.
+            scheduler_stats: State of the scheduler after the step.
+            iteration_stats: Results of the step; None if no request got a token.
+            engine_idx: Index of the engine core; always 0.
         """
 
     @abstractmethod
     def log_engine_initialized(self) -> None:
-        """The engine core is there, and with it the number of KV blocks."""
+        """Log the settings of an initialized engine core, such as the number of KV blocks."""
 
     def log(self) -> None:
-        """Say what happened since the last time."""
+        """Log the statistics since the previous call."""
         return
 
 
 StatLoggerFactory = Callable[[VllmConfig, int], StatLoggerBase]
-"""Makes a logger for a configuration and the index of an engine core; a subclass of `StatLoggerBase` is one."""
+"""Factory of a logger from a configuration and an engine index, such as a subclass of `StatLoggerBase`."""
 
 
 class LoggingStatLogger(StatLoggerBase):
-    """A line in the log: throughput since the last one, requests and caches as they are now.
+    """Logger of text lines: throughput since the previous line, current requests and cache usage.
 
-    While nothing happens it is logged at level DEBUG, so that an idle server is silent.
+    An idle engine logs at level DEBUG.
 
     vLLM: vllm/v1/metrics/loggers.py::LoggingStatLogger.
     """
@@ -76,13 +74,13 @@ class LoggingStatLogger(StatLoggerBase):
         self.last_scheduler_stats = SchedulerStats()
         self.prefix_caching_metrics = CachingMetrics()
         self.last_prompt_throughput = 0.0
-        """Tokens per second, in the latest line."""
+        """Tokens per second in the previous line."""
         self.last_generation_throughput = 0.0
         self.engine_is_idle = False
         self._reset(time.monotonic())
 
     def _reset(self, now: float) -> None:
-        """Begin to count for the next line."""
+        """Reset the counters for the next line."""
         self.last_log_time = now
         self.num_prompt_tokens = 0
         self.num_generation_tokens = 0
@@ -91,7 +89,7 @@ class LoggingStatLogger(StatLoggerBase):
     def record(
         self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats | None, engine_idx: int = 0
     ) -> None:
-        """Count."""
+        """Add a step to the counters."""
         if iteration_stats is not None:
             self.num_prompt_tokens += iteration_stats.num_prompt_tokens
             self.num_generation_tokens += iteration_stats.num_generation_tokens
@@ -101,13 +99,13 @@ class LoggingStatLogger(StatLoggerBase):
             self.last_scheduler_stats = scheduler_stats
 
     def log(self) -> None:
-        """Log the line, and begin to count anew. vLLM never shows preemptions: it counts anew before it looks."""
+        """Log a line and reset the counters. vLLM never logs preemptions, since it resets first."""
         now = time.monotonic()
         seconds = now - self.last_log_time
         prompt_throughput = self.num_prompt_tokens / seconds if seconds > 0 else 0.0
         generation_throughput = self.num_generation_tokens / seconds if seconds > 0 else 0.0
-        before = self.last_prompt_throughput, self.last_generation_throughput
-        self.engine_is_idle = not any((prompt_throughput, generation_throughput, *before))
+        previous = self.last_prompt_throughput, self.last_generation_throughput
+        self.engine_is_idle = not any((prompt_throughput, generation_throughput, *previous))
         self.last_prompt_throughput, self.last_generation_throughput = prompt_throughput, generation_throughput
         num_preemptions = self.num_preemptions
         self._reset(now)
@@ -126,14 +124,14 @@ class LoggingStatLogger(StatLoggerBase):
         logger.log(level, "Engine %03d: %s", self.engine_index, ", ".join(parts))
 
     def log_engine_initialized(self) -> None:
-        """Log how many KV blocks there are."""
+        """Log the number of KV blocks."""
         num_blocks = self.vllm_config.cache_config.num_gpu_blocks
         if num_blocks is not None:
             logger.debug("Engine %03d: the KV cache has %d blocks.", self.engine_index, num_blocks)
 
 
 class StatLoggerManager:
-    """All loggers of an engine as one.
+    """All loggers of an engine, called by `AsyncLLM`.
 
     vLLM: vllm/v1/metrics/loggers.py::StatLoggerManager.
     """
@@ -144,32 +142,30 @@ class StatLoggerManager:
         custom_stat_loggers: Sequence[StatLoggerFactory] | None = None,
         enable_default_loggers: bool = True,
     ) -> None:
-        """Make the loggers: those asked for, the line in the log unless that is unwanted, and Prometheus metrics."""
+        """Make the custom loggers, the default text logger if enabled, and the Prometheus logger."""
         from tracellm.engine.metrics.prometheus import PrometheusStatLogger
 
-        self.stat_loggers = [make(vllm_config, 0) for make in custom_stat_loggers or ()]
+        self.stat_loggers = [factory(vllm_config, 0) for factory in custom_stat_loggers or ()]
         if enable_default_loggers:
             self.stat_loggers.append(LoggingStatLogger(vllm_config))
         prometheus = PrometheusStatLogger(vllm_config)
         self.stat_loggers.append(prometheus)
         self.prometheus_registry: CollectorRegistry = prometheus.registry
-        """Holds the metrics of this engine and no others, so that several engines in a process do not clash; vLLM puts
-        them into the process's registry, and takes those of an earlier engine out.
-        """
+        """Metrics of this engine alone. vLLM uses the global registry and unregisters an earlier engine's metrics."""
 
     def record(
         self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats | None, engine_idx: int = 0
     ) -> None:
-        """Take in a step."""
+        """Record a step with all loggers."""
         for stat_logger in self.stat_loggers:
             stat_logger.record(scheduler_stats, iteration_stats, engine_idx)
 
     def log(self) -> None:
-        """Let those that write lines do so."""
+        """Log the statistics since the previous call with all loggers."""
         for stat_logger in self.stat_loggers:
             stat_logger.log()
 
     def log_engine_initialized(self) -> None:
-        """The engine core is there."""
+        """Log the engine's settings with all loggers."""
         for stat_logger in self.stat_loggers:
             stat_logger.log_engine_initialized()

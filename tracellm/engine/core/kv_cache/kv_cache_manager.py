@@ -14,7 +14,7 @@ from tracellm.engine.core.kv_cache.kv_cache_coordinator import get_kv_cache_coor
 from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheConfig
 from tracellm.engine.core.kv_cache.kv_cache_utils import KVCacheBlock
 from tracellm.engine.core.request import Request
-from tracellm.engine.metrics.scheduler_stats import PrefixCacheStats
+from tracellm.engine.metrics.stats import PrefixCacheStats
 
 __all__ = ["KVCacheBlocks", "KVCacheManager"]
 

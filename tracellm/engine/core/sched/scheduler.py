@@ -22,7 +22,7 @@ from tracellm.engine.core.sched.request_queue import SchedulingPolicy, create_re
 from tracellm.engine.core.sched.utils import check_stop, make_failed_output
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.ipc.messages import EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs
-from tracellm.engine.metrics.scheduler_stats import SchedulerStats
+from tracellm.engine.metrics.stats import SchedulerStats
 from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 __all__ = ["Scheduler"]

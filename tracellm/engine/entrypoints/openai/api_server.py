@@ -1,14 +1,14 @@
-"""The server as a whole: its socket, its engine, its application, from start to end.
+"""The server from startup to shutdown: its socket, engine and application.
 
     from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 
     asyncio.run(run_server(ServeArgs(engine_args=EngineArgs(), port=8000)))
 
-The port is taken first, so that one in use is told before the model is loaded; it is opened last, so that whoever can
-connect is served.
+The port is bound before the model is loaded, so a port in use fails early. The socket listens only when the engine is
+ready.
 
-vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, TLS, LoRA, metrics of HTTP itself.
+vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, TLS, LoRA, HTTP metrics.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fastapi.middleware.cors import CORSMiddleware
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
-from tracellm.engine.entrypoints.openai.http_errors import add_error_handlers
+from tracellm.engine.entrypoints.openai.http_requests import AuthenticationMiddleware, XRequestIdMiddleware
+from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers
 from tracellm.engine.entrypoints.openai.launcher import interrupt_on_signals, serve_http
-from tracellm.engine.entrypoints.openai.middleware import AuthenticationMiddleware, XRequestIdMiddleware
 from tracellm.engine.entrypoints.openai.routes import PATHS, router
 from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
@@ -51,10 +51,10 @@ _BACKLOG = 2048
 
 
 def create_server_socket(host: str, port: int) -> socket.socket:
-    """A socket with this address, which does not listen yet.
+    """Return a socket bound to this address, which does not listen yet.
 
     Raises:
-        EngineError: the port is in use, or there is no such address.
+        EngineError: The port is in use, or the address does not exist.
     """
     sock = None
     try:
@@ -82,10 +82,10 @@ def _cannot_listen(host: str, port: int, error: Exception) -> EngineError:
 
 
 def setup_server(args: ServeArgs) -> tuple[str, socket.socket]:
-    """Take the port. Returns the server's address as a URL, and the socket.
+    """Bind the port. Return the server's URL and the socket.
 
     Raises:
-        EngineError: it cannot be had.
+        EngineError: The port is in use, or the address does not exist.
     """
     sock = create_server_socket(args.host, args.port)
     host = f"[{args.host}]" if sock.family == socket.AF_INET6 else args.host
@@ -93,12 +93,12 @@ def setup_server(args: ServeArgs) -> tuple[str, socket.socket]:
 
 
 async def run_server(args: ServeArgs) -> None:
-    """Start, serve, and end, as signals want it.
+    """Run the server until a signal arrives or the engine dies.
 
     Raises:
-        EngineError: the port is in use, or the engine could not start.
-        EngineDeadError: the engine has died.
-        KeyboardInterrupt: a signal came before the server ran, or a second one while requests were finishing.
+        EngineError: The port is in use, or the engine failed to start.
+        EngineDeadError: The engine has died.
+        KeyboardInterrupt: A signal arrived during startup, or a second one during shutdown.
     """
     listen_address, sock = setup_server(args)
     with sock:
@@ -106,24 +106,24 @@ async def run_server(args: ServeArgs) -> None:
 
 
 async def run_server_worker(listen_address: str, sock: socket.socket, args: ServeArgs) -> None:
-    """As `run_server`, with the port taken."""
+    """Run the server on a bound socket."""
     interrupt_on_signals()
     async with build_async_engine_client(args) as engine_client:
         app = build_app(args)
         await init_app_state(engine_client, app.state, args)
         try:
             sock.listen(_BACKLOG)
-        except OSError as error:  # two servers that start at the same time both get the port, but not both this
+        except OSError as error:  # two servers may bind the port at the same time; only one can listen
             raise _cannot_listen(args.host, sock.getsockname()[1], error) from None
         await serve_http(app, sock, listen_address, args, engine_client)
 
 
 @contextlib.asynccontextmanager
 async def build_async_engine_client(args: ServeArgs) -> AsyncIterator[AsyncLLM]:
-    """The engine that the options ask for; it is shut down at the end of the `async with` block.
+    """Start the engine, and shut it down at the end of the `async with` block.
 
     Raises:
-        EngineError: it could not start.
+        EngineError: The engine failed to start.
     """
     async with build_async_engine_client_from_engine_args(args.engine_args) as engine_client:
         yield engine_client
@@ -131,19 +131,19 @@ async def build_async_engine_client(args: ServeArgs) -> AsyncIterator[AsyncLLM]:
 
 @contextlib.asynccontextmanager
 async def build_async_engine_client_from_engine_args(engine_args: EngineArgs) -> AsyncIterator[AsyncLLM]:
-    """As `build_async_engine_client`, from the engine's own arguments."""
+    """Start the engine from its own arguments, as `build_async_engine_client` does."""
     vllm_config = engine_args.create_engine_config("OPENAI_API_SERVER")
     async_llm = AsyncLLM.from_vllm_config(vllm_config=vllm_config, disable_log_stats=engine_args.disable_log_stats)
     try:
         if not engine_args.skip_tokenizer_init:
-            await async_llm.get_tokenizer()  # now, not while the first client waits
+            await async_llm.get_tokenizer()  # load it before the first request
         yield async_llm
     finally:
         async_llm.shutdown()
 
 
 def build_app(args: ServeArgs) -> FastAPI:
-    """The application: paths, refusals, keys. What it serves with comes in by `init_app_state`."""
+    """Return the application with routes, error handlers and middleware; `init_app_state` adds the engine."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.include_router(router)
     add_error_handlers(app, PATHS)
@@ -157,7 +157,7 @@ def build_app(args: ServeArgs) -> FastAPI:
 
 
 async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -> None:
-    """Give the application the engine and those who serve with it."""
+    """Set the engine and the serving classes as state of the application."""
     models = OpenAIServingModels(
         engine_client, [BaseModelPath(name, str(args.engine_args.model)) for name in args.served_model_name]
     )

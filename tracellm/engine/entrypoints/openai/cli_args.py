@@ -1,9 +1,8 @@
-"""The options of `tracellm serve`, apart from the engine's own, which are `EngineArgs`.
+"""Options of `tracellm serve` besides the engine's `EngineArgs`, parsed by the command line and used at startup.
 
-vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, whose names and spelling these are. Left out: TLS, LoRA, tool
-and reasoning parsers, several API servers. Three are new: `shutdown_timeout`, `max_request_bytes`, `on_ready`. Three
-have another default: `host` is 127.0.0.1 and not every address, `allowed_origins` is none and not all of them, and
-uvicorn logs warnings only.
+vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, with its names. Left out: TLS, LoRA, tool and reasoning
+parsers, several API servers. Added: `shutdown_timeout`, `max_request_bytes`, `on_ready`. Other defaults: `host` is
+127.0.0.1, not all addresses; `allowed_origins` is empty, not all origins; uvicorn logs only warnings.
 """
 
 from __future__ import annotations
@@ -36,48 +35,48 @@ _RULES = (
 
 @dataclass(kw_only=True)
 class ServeArgs:
-    """How to serve; checked when it is made.
+    """Options of the server, validated on construction.
 
     Raises:
-        EngineError: a value that cannot be.
+        EngineError: A value is invalid.
     """
 
     engine_args: EngineArgs
     host: str = "127.0.0.1"
     port: int = 8000
-    """0: any that is free."""
+    """TCP port; 0 selects a free one."""
     served_model_name: list[str] = field(default_factory=list)
-    """The names under which the model is served; the first stands in responses. None: the model's own."""
+    """Served model names; responses contain the first. Defaults to the model's own name."""
     api_key: list[str] = field(default_factory=list)
-    """Of these a request must send one. None: everybody is served."""
+    """Accepted API keys; if empty, no key is required."""
     allowed_origins: list[str] = field(default_factory=list)
-    """Websites whose scripts may ask this server (CORS). None: no website's."""
+    """Origins allowed to send cross-origin requests (CORS)."""
     uvicorn_log_level: str = "warning"
     disable_uvicorn_access_log: bool = False
-    """No line for each request; there is one from the log level `info` on."""
+    """Do not log each request; log levels above `info` never do."""
     root_path: str = ""
-    """The path at which a proxy shows this server."""
+    """Path prefix of the server behind a proxy."""
     response_role: str = "assistant"
     chat_template: str | None = None
-    """A Jinja template in place of the model's own."""
+    """Jinja template that replaces the model's own."""
     chat_template_content_format: str = "auto"
     trust_request_chat_template: bool = False
-    """Requests may bring their own chat template."""
+    """Accept chat templates in requests."""
     return_tokens_as_token_ids: bool = False
     enable_request_id_headers: bool = False
     enable_prompt_tokens_details: bool = False
     enable_force_include_usage: bool = False
     shutdown_timeout: float = 30.0
-    """Seconds that requests may still take after SIGTERM or Ctrl-C before they are given up."""
+    """Seconds to wait for running requests after SIGTERM or Ctrl-C before aborting them."""
     max_request_bytes: int = 32 << 20
-    """The longest body that is read."""
+    """Maximum size of a request body."""
     on_ready: Callable[[str], None] = field(default=lambda address: None, repr=False)
-    """Called with the server's address, `http://127.0.0.1:8000`, when it takes requests."""
+    """Called with the server's URL, such as `http://127.0.0.1:8000`, when it accepts requests."""
 
     def __post_init__(self) -> None:
         try:
             verify("serve", self, _RULES)
-        except EngineError as error:  # options are written with dashes
+        except EngineError as error:  # name the option, not the field
             name, _, rest = str(error).removeprefix("serve: `").partition("`")
             raise EngineError(f"--{name.replace('_', '-')}{rest}") from None
         if not self.served_model_name:

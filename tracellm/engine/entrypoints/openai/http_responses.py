@@ -1,87 +1,116 @@
-"""Answers on their way out, and clients that go away before they have them: then the request is given up.
+"""HTTP responses: JSON, server-sent events, and every error as `{"error": {"message", "type", "param", "code"}}`.
 
-`respond` watches a client while its answer is being made, `EventStream` while it is being sent. Either way
-the task that generates is cancelled, and `AsyncLLM.generate` frees what the request had. The same happens when the
-server ends and does not wait any longer; then the client is told.
+`respond` watches the client while its response is generated, `EventStream` while it is sent. If the client disconnects,
+or the server shuts down without waiting, the generating task is cancelled and `AsyncLLM.generate` aborts the request.
 
-vLLM: `with_cancellation`, `load_aware_call` of vllm/entrypoints/utils.py, and starlette's StreamingResponse, which
-leaves it to the garbage collector to close the generator.
+vLLM: `create_error_response` of vllm/entrypoints/openai/serving_engine.py, the handlers in `build_app`, and
+`with_cancellation` and `load_aware_call` of vllm/entrypoints/utils.py. vLLM uses status 400 for all errors in a body,
+500 for a dead engine, and other bodies for 401, 404 and 405. It leaves closing a stream's generator to the garbage
+collector.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request, Response
-from pydantic import BaseModel
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ValidationError
 
-from tracellm.engine.entrypoints.openai.http_errors import create_error_response, json_response
-from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
+from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
+from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse
 
-__all__ = ["Answer", "EventStream", "Receive", "Send", "respond"]
+__all__ = [
+    "EventStream",
+    "HttpError",
+    "Receive",
+    "Send",
+    "ServingResult",
+    "add_error_handlers",
+    "create_error_response",
+    "error_response",
+    "json_error",
+    "respond",
+]
+
+logger = logging.getLogger("tracellm.server")
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
-Answer = BaseModel | AsyncGenerator[str, None]
-"""A whole answer, an `ErrorResponse` among them, or a stream of events."""
 
-_CLIENT_CLOSED = 499
-"""For a client that has gone: nobody reads it but the access log."""
+ServingResult = BaseModel | AsyncGenerator[str, None]
+"""Complete response, which may be an `ErrorResponse`, or a stream of events."""
 
-
-async def _disconnected(receive: Receive) -> None:
-    """Return when the client has gone. Its body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait until it has ended, so that what it held is free."""
-    task.cancel()
-    with suppress(asyncio.CancelledError, Exception):
-        await task
-
-
-async def _unless_gone(work: Coroutine[Any, Any, Any], receive: Receive) -> tuple[bool, Any]:
-    """Do `work`; when the client goes away first, cancel it. Returns whether it was done, and its result."""
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(_disconnected(receive))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return True, working.result()
-        return False, None
-    finally:
-        await _cancel(watching)
-        if not working.done():
-            await _cancel(working)
+_ERROR_TYPES = {
+    HTTPStatus.BAD_REQUEST: "BadRequestError",
+    HTTPStatus.UNAUTHORIZED: "AuthenticationError",
+    HTTPStatus.NOT_FOUND: "NotFoundError",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedError",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestTooLargeError",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "UnsupportedMediaTypeError",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
+}
+_PARAMETER = re.compile(r"^(?:SamplingParams: |StructuredOutputsParams: )?`(\w+)`")
+_MAX_FIELD_ERRORS = 3
+_MAX_VALUE_LENGTH = 60
+_MAX_MESSAGE_LENGTH = 2000
+_CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
 
 
-async def respond(raw_request: Request, making: Coroutine[Any, Any, Answer]) -> Response:
-    """What a serving class makes of a request, as it is sent. Counts as load until it is sent.
+class HttpError(Exception):
+    """Error with an HTTP status, raised before a serving class handles the request."""
 
-    The request's body must have been read: this reads on, to see when the client goes away.
-    """
-    state = raw_request.app.state
-    state.server_load_metrics += 1
-    stream = None
-    try:
-        done, answer = await _unless_gone(making, raw_request.receive)
-        if not done:
-            return Response(status_code=_CLIENT_CLOSED)
-        if isinstance(answer, ErrorResponse):
-            return json_response(answer)
-        if isinstance(answer, BaseModel):
-            return Response(answer.model_dump_json(), media_type="application/json")
-        stream = EventStream(answer, on_end=lambda: _less_load(state))
-        return stream
-    except asyncio.CancelledError:
-        return json_response(_shutting_down())
-    finally:
-        if stream is None:
-            _less_load(state)
+    def __init__(self, status: HTTPStatus, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def create_error_response(
+    message: str,
+    status_code: HTTPStatus = HTTPStatus.BAD_REQUEST,
+    *,
+    err_type: str | None = None,
+    param: str | None = None,
+) -> ErrorResponse:
+    """Return the body of an error response. `param` defaults to the parameter that a message begins with."""
+    if param is None and status_code is HTTPStatus.BAD_REQUEST and (match := _PARAMETER.match(message)):
+        param = match[1]
+    error_type = err_type or _ERROR_TYPES.get(status_code, status_code.phrase.replace(" ", "") + "Error")
+    if len(message) > _MAX_MESSAGE_LENGTH:  # a message may quote the request
+        message = f"{message[:_MAX_MESSAGE_LENGTH]}..."
+    return ErrorResponse(error=ErrorInfo(message=message, type=error_type, param=param, code=status_code.value))
+
+
+def error_response(error: Exception) -> ErrorResponse:
+    """Return the body for an exception, and log it if the server is at fault."""
+    match error:
+        case HttpError():
+            return create_error_response(str(error), error.status)
+        case ValidationError():
+            return _validation_error(error.errors(include_url=False))
+        case EngineDeadError():
+            return create_error_response(str(error), HTTPStatus.SERVICE_UNAVAILABLE, err_type="EngineDeadError")
+        case EngineGenerateError():
+            logger.error("%s", error, exc_info=error)
+            return create_error_response(str(error), HTTPStatus.INTERNAL_SERVER_ERROR, err_type="EngineGenerateError")
+        case ValueError():
+            return create_error_response(str(error))
+    logger.error("%s: %s", type(error).__name__, error, exc_info=error)
+    return _internal_error(error)
+
+
+def _internal_error(error: Exception) -> ErrorResponse:
+    message = f"The server has failed ({type(error).__name__}). This is a fault of tracellm; its log says more."
+    return create_error_response(message, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _shutting_down() -> ErrorResponse:
@@ -89,35 +118,147 @@ def _shutting_down() -> ErrorResponse:
     return create_error_response(message, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _less_load(state: Any) -> None:
+def _validation_error(errors: Iterable[Any]) -> ErrorResponse:
+    """Return the body for pydantic's errors: one sentence for each of the first invalid fields."""
+    sentences: dict[str, str] = {}
+    for error in errors:
+        names = [part for part in error["loc"] if isinstance(part, int) or str(part).isidentifier()]
+        field = str(names[0]) if names else ""
+        for part in names[1:]:
+            field += f"[{part}]" if isinstance(part, int) else f".{part}"
+        sentence = error["msg"].removeprefix("Value error, ").rstrip(".")
+        if error["type"] == "missing":
+            sentence = f"`{field}` is missing"
+        elif field:
+            sentence = f"`{field}`: {sentence[:1].lower()}{sentence[1:]}, got {_shorten(error['input'])}"
+        sentences.setdefault(field, sentence)
+    first_field = next(iter(sentences), "")
+    message = ". ".join(list(sentences.values())[:_MAX_FIELD_ERRORS]) + "."
+    return create_error_response(message, param=re.split(r"[.\[]", first_field)[0] or None)
+
+
+def _shorten(value: object) -> str:
+    """Return the beginning of a value's repr, without converting all of a large value."""
+    if isinstance(value, str):
+        value = value[: _MAX_VALUE_LENGTH + 1]
+    elif isinstance(value, (list, dict)) and len(value) > _MAX_VALUE_LENGTH:
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 3] + "..."
+
+
+def json_error(body: ErrorResponse, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the HTTP response for an error body."""
+    return Response(body.model_dump_json(), body.error.code, headers, media_type="application/json")
+
+
+def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
+    """Convert every exception of a route to an OpenAI error; an unknown path's error lists `paths`."""
+
+    @app.exception_handler(HttpError)
+    async def http_error(_: Request, error: HttpError) -> Response:
+        return json_error(error_response(error), error.headers)
+
+    @app.exception_handler(HTTPStatus.NOT_FOUND)
+    async def not_found(request: Request, _: HTTPException) -> Response:
+        message = f"There is no {request.url.path} here. The paths are: {', '.join(paths)}."
+        return json_error(create_error_response(message, HTTPStatus.NOT_FOUND))
+
+    @app.exception_handler(HTTPStatus.METHOD_NOT_ALLOWED)
+    async def method_not_allowed(request: Request, error: HTTPException) -> Response:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{request.url.path} takes {allowed or 'another method'}, not {request.method}."
+        return json_error(create_error_response(message, HTTPStatus.METHOD_NOT_ALLOWED), error.headers)
+
+    @app.exception_handler(ValueError)
+    @app.exception_handler(EngineGenerateError)
+    async def request_error(_: Request, error: Exception) -> Response:
+        return json_error(error_response(error))
+
+    @app.exception_handler(EngineDeadError)
+    async def engine_dead(request: Request, error: EngineDeadError) -> Response:
+        request.app.state.on_engine_death()
+        return json_error(error_response(error))
+
+    @app.exception_handler(Exception)
+    async def internal_error(_: Request, error: Exception) -> Response:
+        return json_error(_internal_error(error))  # Starlette raises it again, and uvicorn logs it
+
+
+# -- responses --------------------------------------------------------------------------------------------------------
+
+
+async def respond(raw_request: Request, serving: Coroutine[Any, Any, ServingResult]) -> Response:
+    """Run a serving coroutine and return its HTTP response. The request counts as load until the response is sent.
+
+    The request's body must have been read, since a disconnect is the message after it.
+    """
+    state = raw_request.app.state
+    state.server_load_metrics += 1
+    stream = None
+    try:
+        finished, result = await _run_while_connected(serving, raw_request.receive)
+        if not finished:
+            return Response(status_code=_CLIENT_CLOSED_REQUEST)
+        if isinstance(result, ErrorResponse):
+            return json_error(result)
+        if isinstance(result, BaseModel):
+            return Response(result.model_dump_json(), media_type="application/json")
+        stream = EventStream(result, on_end=lambda: _decrement_load(state))
+        return stream
+    except asyncio.CancelledError:
+        return json_error(_shutting_down())
+    finally:
+        if stream is None:
+            _decrement_load(state)
+
+
+def _decrement_load(state: Any) -> None:
     state.server_load_metrics -= 1
 
 
-class EventStream(Response):
-    """Server-sent events. When the client goes away, or anything else ends the sending, `events` is closed."""
+async def _run_while_connected(work: Coroutine[Any, Any, Any], receive: Receive) -> tuple[bool, Any]:
+    """Run `work`, or cancel it when the client disconnects. Return whether it finished, and its result."""
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        return (True, working.result()) if working.done() else (False, None)
+    finally:
+        await _cancel(watching)
+        if not working.done():
+            await _cancel(working)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has released its resources."""
+    task.cancel()
+    with suppress(asyncio.CancelledError, Exception):
+        await task
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events; closes `events` when the response ends for any reason."""
 
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[str, None], on_end: Callable[[], None]) -> None:
-        super().__init__()
-        del self.headers["content-length"]
+        super().__init__(events)
         self.events = events
         self.on_end = on_end
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Send all events."""
+        """Send all events, and one with an error if the server shuts down before the last."""
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            try:
-                await _unless_gone(self._send_events(send), receive)
-            except asyncio.CancelledError:
-                last = f"data: {_shutting_down().model_dump_json()}\n\n"
-                await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
+            await _run_while_connected(self.stream_response(send), receive)
+        except asyncio.CancelledError:
+            event = f"data: {_shutting_down().model_dump_json()}\n\n"
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": False})
         finally:
             await self.events.aclose()
             self.on_end()
-
-    async def _send_events(self, send: Send) -> None:
-        async for event in self.events:
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,6 +1,8 @@
-"""uvicorn, and when it ends: SIGTERM and Ctrl-C let what runs finish, a second one does not, a dead engine ends it too.
+"""The uvicorn server and its shutdown, by a signal or by the death of the engine.
 
-vLLM: vllm/entrypoints/launcher.py. There a signal closes the connections at once, unless requests end within a moment.
+The first SIGTERM or Ctrl-C waits for running requests; a second one aborts them.
+
+vLLM: vllm/entrypoints/launcher.py. There the first signal closes connections unless requests end within a moment.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = ["interrupt_on_signals", "serve_http"]
 
-_WATCHDOG_SECONDS = 5.0  # as vLLM; so long, at least, /health says 503, unless a request ends the server earlier
+_WATCHDOG_SECONDS = 5.0  # as in vLLM; leaves time for /health to return 503
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _LOG_CONFIG: dict[str, Any] = {
@@ -30,19 +32,19 @@ _LOG_CONFIG: dict[str, Any] = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stderr"}},
     "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
 }
-"""All on stderr; uvicorn's own has the access log on stdout."""
+"""Sends all logs to stderr; uvicorn's default sends the access log to stdout."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, without its signal handlers: these kill the process with the signal again when all is done."""
+    """uvicorn's server without its signal handlers, which raise the signal again after the shutdown."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `serve_http`."""
+        """Do nothing; `serve_http` handles the signals."""
         yield
 
     def stop(self) -> None:
-        """A signal came: drain; the second time, do not."""
+        """Shut down after the running requests; on the second call, cancel them."""
         if self.should_exit:
             self.force_exit = True
             for task in self.server_state.tasks:
@@ -53,15 +55,15 @@ class Server(uvicorn.Server):
 async def serve_http(
     app: FastAPI, sock: socket.socket, listen_address: str, args: ServeArgs, engine_client: AsyncLLM
 ) -> None:
-    """Serve until a signal comes or the engine dies. Further signals do nothing while the engine is shut down.
+    """Serve until a signal arrives or the engine dies. Signals during the engine's shutdown have no effect.
 
     Raises:
-        KeyboardInterrupt: a second signal came, and requests were given up.
-        EngineDeadError: the engine has died.
+        KeyboardInterrupt: A second signal aborted the running requests.
+        EngineDeadError: The engine has died.
     """
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        # uvicorn finds out from the signature what it is given; a recording wraps FastAPI's own.
+        # uvicorn inspects the signature of the application, and a recording wraps that of FastAPI.
         await app(scope, receive, send)
 
     config = uvicorn.Config(
@@ -92,9 +94,9 @@ async def serve_http(
 
 
 async def _watchdog(server: Server, engine_client: AsyncLLM) -> None:
-    """End the server some time after its engine has died; a stream that learns of it has sent its status already.
+    """Stop the server after the engine's death, if no request has: a stream has sent its status by then.
 
-    vLLM: vllm/entrypoints/launcher.py::watchdog_loop, which ends it as soon as it looks.
+    vLLM: vllm/entrypoints/launcher.py::watchdog_loop, which stops the server without a delay.
     """
     while not engine_client.errored:
         await asyncio.sleep(_WATCHDOG_SECONDS)
@@ -103,7 +105,7 @@ async def _watchdog(server: Server, engine_client: AsyncLLM) -> None:
 
 
 def interrupt_on_signals() -> None:
-    """Until the server runs, SIGTERM ends the start-up as Ctrl-C does: by a KeyboardInterrupt."""
+    """Make SIGTERM raise KeyboardInterrupt during the startup, as Ctrl-C does."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -1,17 +1,17 @@
-"""The paths of the server. A route reads the request's body and hands it to the serving class that knows the rest.
+"""Routes of the server. A route reads the request's body and passes it to the serving class of its path.
 
-vLLM: the routes of vllm/entrypoints/openai/api_server.py. Left out: /docs and /openapi.json, and all that serves other
-models or other APIs.
+vLLM: the routes of vllm/entrypoints/openai/api_server.py. Left out: /docs and /openapi.json, and the routes of other
+models and APIs.
 """
 
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import TypeAdapter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tracellm.engine.config.errors import EngineDeadError
-from tracellm.engine.entrypoints.openai.http_body import read_request
+from tracellm.engine.entrypoints.openai.http_requests import read_request
 from tracellm.engine.entrypoints.openai.http_responses import respond
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionRequest,
@@ -21,104 +21,67 @@ from tracellm.engine.entrypoints.openai.protocol import (
     TokenizeCompletionRequest,
     TokenizeRequest,
 )
-from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
-from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
-from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
-from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
-from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = ["PATHS", "router"]
 
 router = APIRouter()
 
-_CHAT = TypeAdapter(ChatCompletionRequest)
-_COMPLETION = TypeAdapter(CompletionRequest)
-_TOKENIZE_CHAT = TypeAdapter(TokenizeChatRequest)
-_TOKENIZE = TypeAdapter(TokenizeCompletionRequest)
-_DETOKENIZE = TypeAdapter(DetokenizeRequest)
-
-
-def engine_client(request: Request) -> AsyncLLM:
-    """The engine behind this server."""
-    client: AsyncLLM = request.app.state.engine_client
-    return client
-
-
-def models(request: Request) -> OpenAIServingModels:
-    """Who knows the served names."""
-    serving: OpenAIServingModels = request.app.state.openai_serving_models
-    return serving
-
-
-def chat(request: Request) -> OpenAIServingChat:
-    """Who serves conversations."""
-    serving: OpenAIServingChat = request.app.state.openai_serving_chat
-    return serving
-
-
-def completion(request: Request) -> OpenAIServingCompletion:
-    """Who serves prompts."""
-    serving: OpenAIServingCompletion = request.app.state.openai_serving_completion
-    return serving
-
-
-def tokenization(request: Request) -> OpenAIServingTokenization:
-    """Who serves the tokenizer."""
-    serving: OpenAIServingTokenization = request.app.state.openai_serving_tokenization
-    return serving
-
 
 @router.post("/v1/chat/completions")
 async def create_chat_completion(raw_request: Request) -> Response:
-    """Answer a conversation."""
-    request = await read_request(raw_request, _CHAT)
-    return await respond(raw_request, chat(raw_request).create_chat_completion(request, raw_request))
+    """Generate the next message of a conversation."""
+    request = await read_request(raw_request, ChatCompletionRequest)
+    serving = raw_request.app.state.openai_serving_chat
+    return await respond(raw_request, serving.create_chat_completion(request, raw_request))
 
 
 @router.post("/v1/completions")
 async def create_completion(raw_request: Request) -> Response:
-    """Continue prompts."""
-    request = await read_request(raw_request, _COMPLETION)
-    return await respond(raw_request, completion(raw_request).create_completion(request, raw_request))
+    """Generate text after prompts."""
+    request = await read_request(raw_request, CompletionRequest)
+    serving = raw_request.app.state.openai_serving_completion
+    return await respond(raw_request, serving.create_completion(request, raw_request))
 
 
 @router.post("/tokenize")
 async def tokenize(raw_request: Request) -> Response:
-    """The tokens of a text or a conversation."""
+    """Return the tokens of a text or a conversation."""
 
-    def choose(data: dict[str, Any]) -> TypeAdapter[Any]:
-        return _TOKENIZE_CHAT if "messages" in data else _TOKENIZE
+    def select_model(data: dict[str, Any]) -> type[TokenizeRequest]:
+        return TokenizeChatRequest if "messages" in data else TokenizeCompletionRequest
 
-    request: TokenizeRequest = await read_request(raw_request, choose)
-    return await respond(raw_request, tokenization(raw_request).create_tokenize(request, raw_request))
+    request: TokenizeRequest = await read_request(raw_request, select_model)
+    serving = raw_request.app.state.openai_serving_tokenization
+    return await respond(raw_request, serving.create_tokenize(request, raw_request))
 
 
 @router.post("/detokenize")
 async def detokenize(raw_request: Request) -> Response:
-    """The text of tokens."""
-    request = await read_request(raw_request, _DETOKENIZE)
-    return await respond(raw_request, tokenization(raw_request).create_detokenize(request, raw_request))
+    """Return the text of tokens."""
+    request = await read_request(raw_request, DetokenizeRequest)
+    serving = raw_request.app.state.openai_serving_tokenization
+    return await respond(raw_request, serving.create_detokenize(request, raw_request))
 
 
 @router.get("/v1/models")
 async def show_available_models(raw_request: Request) -> Response:
-    """The served names."""
-    return await respond(raw_request, models(raw_request).show_available_models())
+    """List the served model names."""
+    return await respond(raw_request, raw_request.app.state.openai_serving_models.show_available_models())
 
 
 @router.get("/v1/models/{model_name:path}")
 async def show_model(model_name: str, raw_request: Request) -> Response:
-    """One served name, which may hold slashes."""
-    return await respond(raw_request, models(raw_request).show_model(model_name))
+    """Return one served model name; names may contain slashes."""
+    return await respond(raw_request, raw_request.app.state.openai_serving_models.show_model(model_name))
 
 
 @router.get("/health")
 @router.get("/ping")
 @router.post("/ping")
 async def health(raw_request: Request) -> Response:
-    """200 when requests can be served, 503 when the engine has died."""
+    """Return status 200, or 503 if the engine has died."""
     try:
-        await engine_client(raw_request).check_health()
+        await raw_request.app.state.engine_client.check_health()
     except EngineDeadError:
         return Response(status_code=503)
     return Response(status_code=200)
@@ -126,13 +89,13 @@ async def health(raw_request: Request) -> Response:
 
 @router.get("/load")
 async def get_server_load_metrics(raw_request: Request) -> dict[str, int]:
-    """How many requests are being answered."""
+    """Return the number of requests in progress."""
     return {"server_load": raw_request.app.state.server_load_metrics}
 
 
 @router.get("/version")
 async def show_version() -> dict[str, str]:
-    """The version of tracellm."""
+    """Return the version of tracellm."""
     from tracellm import __version__
 
     return {"version": __version__}
@@ -140,12 +103,10 @@ async def show_version() -> dict[str, str]:
 
 @router.get("/metrics")
 async def metrics(raw_request: Request) -> Response:
-    """The engine's statistics in Prometheus' text format; nothing under --disable-log-stats."""
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-    registry = engine_client(raw_request).prometheus_registry
+    """Return the engine's metrics in Prometheus' text format; empty under --disable-log-stats."""
+    registry = raw_request.app.state.engine_client.prometheus_registry
     return Response(b"" if registry is None else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 PATHS = sorted({route.path for route in router.routes if isinstance(route, APIRoute)})
-"""All of them, for a message."""
+"""All paths, for the error of an unknown path."""

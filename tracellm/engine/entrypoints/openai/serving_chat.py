@@ -1,4 +1,4 @@
-"""`OpenAIServingChat`: the answer to a conversation, whole or as a stream of chunks.
+"""`OpenAIServingChat`: chat completions, complete or as a stream of chunks.
 
 vLLM: vllm/entrypoints/openai/serving_chat.py::OpenAIServingChat. Left out: tool calls, reasoning, gpt-oss's harmony
 format.
@@ -7,14 +7,17 @@ format.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
 from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.entrypoints.openai.async_iterators import after_first
+from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, after_first
 from tracellm.engine.entrypoints.openai.protocol import (
+    ChatCompletionLogProb,
     ChatCompletionLogProbs,
+    ChatCompletionLogProbsContent,
     ChatCompletionRequest,
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -23,12 +26,15 @@ from tracellm.engine.entrypoints.openai.protocol import (
     ChatMessage,
     DeltaMessage,
     ErrorResponse,
+    unix_time,
 )
-from tracellm.engine.entrypoints.openai.protocol.base import now
-from tracellm.engine.entrypoints.openai.response_logprobs import clamp_prompt_logprobs, create_chat_logprobs
-from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
+from tracellm.engine.entrypoints.openai.serving_engine import (
+    OpenAIServing,
+    clamp_prompt_logprobs,
+    decoded_token,
+    finite_logprob,
+)
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
-from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
 from tracellm.engine.frontend.async_llm import AsyncLLM
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 
@@ -41,33 +47,33 @@ Conversation = Sequence[dict[str, Any]]
 
 
 class OpenAIServingChat(OpenAIServing):
-    """Serves `/v1/chat/completions`."""
+    """Serving class of `/v1/chat/completions`."""
 
     def __init__(
         self, engine_client: AsyncLLM, models: OpenAIServingModels, response_role: str, **options: Any
     ) -> None:
-        """`response_role` is the role of answers; `options` are those of `OpenAIServing`."""
+        """`response_role` is the role of generated messages; `options` are those of `OpenAIServing`."""
         super().__init__(engine_client, models, **options)
         self.response_role = response_role
 
     async def create_chat_completion(
         self, request: ChatCompletionRequest, raw_request: Request | None = None
     ) -> AsyncGenerator[str, None] | ChatCompletionResponse | ErrorResponse:
-        """Answer a conversation: the whole answer, or with `stream` the events that bring it.
+        """Return the complete response, or with `stream` a generator of its events.
 
         Raises:
-            EngineDeadError: the engine has died.
+            EngineDeadError: The engine has died.
         """
-        if (refused := await self._check_model(request.model)) is not None:
-            return refused
+        if (model_error := await self._check_model(request.model)) is not None:
+            return model_error
         if self.engine_client.errored:
             raise self.engine_client.dead_error
         request_id = f"chatcmpl-{self._base_request_id(raw_request, request.request_id)}"
         try:
             tokenizer = await self.engine_client.get_tokenizer()
             conversation, engine_prompt = await self._render(request, tokenizer)
-            asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
-            max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), asked)
+            requested = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+            max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), requested)
             generate_arguments = await self._process_inputs(
                 request_id,
                 engine_prompt,
@@ -76,48 +82,33 @@ class OpenAIServingChat(OpenAIServing):
                 priority=request.priority,
             )
             result_generator = await after_first(self.engine_client.generate(**generate_arguments))
+            arguments = (request, result_generator, request_id, self.models.model_name(), conversation, tokenizer)
+            if request.stream:
+                return self.chat_completion_stream_generator(*arguments)
+            return await self.chat_completion_full_generator(*arguments)
         except ValueError as error:
-            return self._refusal(error)
-        maker = self.chat_completion_stream_generator if request.stream else self.chat_completion_full_generator
-        answer = maker(request, result_generator, request_id, self.models.model_name(), conversation, tokenizer)
-        if isinstance(answer, AsyncGenerator):
-            return answer
-        try:
-            return await answer
-        except ValueError as error:
-            return self._refusal(error)
+            return self._error_response(error)
 
     async def _render(
         self, request: ChatCompletionRequest, tokenizer: PreTrainedTokenizerFast
     ) -> tuple[Conversation, EnginePrompt]:
-        """The conversation, and the prompt that it makes."""
+        """Return the parsed conversation and its prompt."""
         if request.tool_choice not in (None, "none"):
             raise InvalidRequestError(
                 f"`tool_choice={request.tool_choice!r}` needs a parser that finds calls in the answer, which tracellm "
                 'does not have. With `tool_choice="none"` the tools are still told to the model.'
             )
-        self._validate_chat_template(request.chat_template, request.chat_template_kwargs)
         return await self._preprocess_chat(
-            tokenizer,
-            request.messages,
-            request.chat_template or self.chat_template,
-            self.chat_template_content_format,
-            add_generation_prompt=request.add_generation_prompt,
-            continue_final_message=request.continue_final_message,
-            tool_dicts=None if request.tools is None else [tool.model_dump() for tool in request.tools],
-            documents=request.documents,
-            chat_template_kwargs=request.chat_template_kwargs,
-            add_special_tokens=request.add_special_tokens,
-            max_length=self._max_length(request),
+            request, tokenizer, documents=request.documents, max_length=self._max_length(request)
         )
 
     def get_chat_request_role(self, request: ChatCompletionRequest) -> str:
-        """Whose words the answer is: those of the last message's role, where it is gone on with."""
+        """Return the role of the response: the last message's role when that message is continued."""
         role: str = self.response_role if request.add_generation_prompt else request.messages[-1]["role"]
         return role
 
-    def _echoed(self, request: ChatCompletionRequest, conversation: Conversation) -> str:
-        """The text of the last message, if the answer begins with it."""
+    def _echoed_text(self, request: ChatCompletionRequest, conversation: Conversation) -> str:
+        """Return the last message's text if the response begins with it, or an empty string."""
         last = conversation[-1]
         if not request.echo or last["role"] != self.get_chat_request_role(request):
             return ""
@@ -135,64 +126,59 @@ class OpenAIServingChat(OpenAIServing):
         conversation: Conversation,
         tokenizer: PreTrainedTokenizerFast,
     ) -> AsyncGenerator[str, None]:
-        """The events of a stream: for each answer its role, then what is new of it as it comes, at last the usage."""
-        common: dict[str, Any] = {"id": request_id, "object": "chat.completion.chunk", "created": now()}
+        """Yield the events of a stream: the role of each choice, its deltas, and the usage."""
+        common: dict[str, Any] = {"id": request_id, "object": "chat.completion.chunk", "created": unix_time()}
         include_usage, continuous_usage = request.include_usage(self.enable_force_include_usage)
         num_generated = [0] * request.num_choices
         num_prompt_tokens, num_cached_tokens = 0, None
-        begun = False
+        started = False
 
-        def chunk(choices: list[ChatCompletionResponseStreamChoice], so_far: int | None = None, **more: Any) -> str:
-            """`so_far`: the tokens generated for this answer, where the usage is to be told."""
-            made = ChatCompletionStreamResponse(**common, model=model_name, choices=choices, **more)
-            if so_far is not None:
-                made.usage = self._usage(num_prompt_tokens, so_far)
-            return f"data: {made.model_dump_json(exclude_unset=True, exclude_none=not choices)}\n\n"
+        def event(choices: list[ChatCompletionResponseStreamChoice], num_tokens: int = 0, **fields: Any) -> str:
+            """Encode a chunk; `num_tokens` of the choice are reported under `continuous_usage`."""
+            chunk = ChatCompletionStreamResponse(**common, model=model_name, choices=choices, **fields)
+            if continuous_usage and choices:
+                chunk.usage = self._usage(num_prompt_tokens, num_tokens)
+            return f"data: {chunk.model_dump_json(exclude_unset=True, exclude_none=not choices)}\n\n"
 
         try:
             async for result in result_generator:
                 assert result.prompt_token_ids is not None
                 num_prompt_tokens = len(result.prompt_token_ids)
-                if not begun:
-                    begun = True
+                if not started:
+                    started = True
                     num_cached_tokens = result.num_cached_tokens
-                    usage_of_none = 0 if continuous_usage else None
                     prompt_token_ids = result.prompt_token_ids if request.return_token_ids else None
                     role = self.get_chat_request_role(request)
                     for index in range(request.num_choices):
                         delta = DeltaMessage(role=role, content="", reasoning_content=None)
-                        yield chunk([_part(index, delta)], usage_of_none, prompt_token_ids=prompt_token_ids)
-                    if echoed := self._echoed(request, conversation):
+                        yield event([_stream_choice(index, delta)], prompt_token_ids=prompt_token_ids)
+                    if echoed := self._echoed_text(request, conversation):
                         for index in range(request.num_choices):
                             delta = DeltaMessage(content=echoed, reasoning_content=None)
-                            yield chunk([_part(index, delta)], usage_of_none)
+                            yield event([_stream_choice(index, delta)])
                 for output in result.outputs:
                     if not output.text and not output.token_ids and not num_generated[output.index]:
                         continue
                     num_generated[output.index] += len(output.token_ids)
-                    so_far = num_generated[output.index] if continuous_usage else None
-                    yield chunk([self._stream_choice(request, output, tokenizer)], so_far)
+                    choice = _stream_choice(
+                        output.index,
+                        DeltaMessage(content=output.text, reasoning_content=None),
+                        self._create_chat_logprobs(request, output, tokenizer),
+                        token_ids=list(output.token_ids) if request.return_token_ids else None,
+                    )
+                    if output.finish_reason is not None:
+                        choice.finish_reason = output.finish_reason
+                        choice.stop_reason = output.stop_reason
+                    yield event([choice], num_generated[output.index])
             if include_usage:
-                usage = self._usage(num_prompt_tokens, sum(num_generated), num_cached_tokens)
-                yield chunk([], usage=usage)
+                yield event([], usage=self._usage(num_prompt_tokens, sum(num_generated), num_cached_tokens))
         except Exception as error:
             yield self.create_streaming_error_response(error)
         finally:
             await result_generator.aclose()
         yield "data: [DONE]\n\n"
 
-    def _stream_choice(
-        self, request: ChatCompletionRequest, output: CompletionOutput, tokenizer: PreTrainedTokenizerFast
-    ) -> ChatCompletionResponseStreamChoice:
-        delta = DeltaMessage(content=output.text, reasoning_content=None)
-        token_ids = list(output.token_ids) if request.return_token_ids else None
-        choice = _part(output.index, delta, self._logprobs(request, output, tokenizer), token_ids=token_ids)
-        if output.finish_reason is not None:
-            choice.finish_reason = output.finish_reason
-            choice.stop_reason = output.stop_reason
-        return choice
-
-    # -- whole answers ------------------------------------------------------------------------------------------------
+    # -- complete responses -------------------------------------------------------------------------------------------
 
     async def chat_completion_full_generator(
         self,
@@ -203,19 +189,19 @@ class OpenAIServingChat(OpenAIServing):
         conversation: Conversation,
         tokenizer: PreTrainedTokenizerFast,
     ) -> ChatCompletionResponse:
-        """The whole answer, when it is there."""
+        """Wait for the final output, and return the complete response."""
         result: RequestOutput | None = None
-        async for output_so_far in result_generator:
-            result = output_so_far
+        async for output in result_generator:
+            result = output
         assert result is not None
         assert result.prompt_token_ids is not None
         role = self.get_chat_request_role(request)
-        echoed = self._echoed(request, conversation)
+        echoed = self._echoed_text(request, conversation)
         choices = [
             ChatCompletionResponseChoice(
                 index=output.index,
                 message=ChatMessage(role=role, content=echoed + output.text),
-                logprobs=self._logprobs(request, output, tokenizer),
+                logprobs=self._create_chat_logprobs(request, output, tokenizer),
                 finish_reason=output.finish_reason or "stop",
                 stop_reason=output.stop_reason,
                 token_ids=list(output.token_ids) if request.return_token_ids else None,
@@ -232,17 +218,38 @@ class OpenAIServingChat(OpenAIServing):
             prompt_token_ids=result.prompt_token_ids if request.return_token_ids else None,
         )
 
-    def _logprobs(
+    def _create_chat_logprobs(
         self, request: ChatCompletionRequest, output: CompletionOutput, tokenizer: PreTrainedTokenizerFast
     ) -> ChatCompletionLogProbs | None:
+        """Return the log probabilities of the output's tokens and of the `top_logprobs` most likely ones; -1 is all."""
         if not request.logprobs or request.top_logprobs is None or output.logprobs is None:
             return None
-        as_ids = self._as_token_ids(request.return_tokens_as_token_ids)
-        return create_chat_logprobs(output.token_ids, output.logprobs, tokenizer, request.top_logprobs, as_ids)
+        as_token_ids = self._as_token_ids(request.return_tokens_as_token_ids)
+        num_top = None if request.top_logprobs == -1 else request.top_logprobs
+        content = []
+        for token_id, position in zip(output.token_ids, output.logprobs, strict=True):
+            sampled = position[token_id]
+            top = []
+            for top_id, logprob in islice(position.items(), num_top):
+                text = decoded_token(top_id, logprob, tokenizer, as_token_ids)
+                top.append(ChatCompletionLogProb(token=text, logprob=finite_logprob(logprob), bytes=_utf8(text)))
+            content.append(
+                ChatCompletionLogProbsContent(
+                    token=decoded_token(token_id, sampled, tokenizer, as_token_ids),
+                    logprob=finite_logprob(sampled),
+                    bytes=None if sampled.decoded_token is None else _utf8(sampled.decoded_token),
+                    top_logprobs=top,
+                )
+            )
+        return ChatCompletionLogProbs(content=content)
 
 
-def _part(
-    index: int, delta: DeltaMessage, logprobs: ChatCompletionLogProbs | None = None, **more: Any
+def _stream_choice(
+    index: int, delta: DeltaMessage, logprobs: ChatCompletionLogProbs | None = None, **fields: Any
 ) -> ChatCompletionResponseStreamChoice:
-    """What is new of one answer. Fields that are not given are not sent, so these are, as in vLLM."""
-    return ChatCompletionResponseStreamChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=None, **more)
+    """Return a choice of a chunk. Unset fields are not sent; `logprobs` and `finish_reason` are, as in vLLM."""
+    return ChatCompletionResponseStreamChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=None, **fields)
+
+
+def _utf8(text: str) -> list[int]:
+    return list(text.encode(errors="replace"))

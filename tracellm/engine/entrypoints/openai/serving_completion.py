@@ -1,4 +1,4 @@
-"""`OpenAIServingCompletion`: how one or several prompts go on, whole or as a stream of chunks.
+"""`OpenAIServingCompletion`: completions of one or several prompts, complete or as a stream of chunks.
 
 vLLM: vllm/entrypoints/openai/serving_completion.py::OpenAIServingCompletion. Left out: beam search, prompt embeddings.
 """
@@ -6,12 +6,13 @@ vLLM: vllm/entrypoints/openai/serving_completion.py::OpenAIServingCompletion. Le
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
 from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.entrypoints.openai.async_iterators import after_first, merge_async_iterators
+from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, after_first, merge_async_iterators
 from tracellm.engine.entrypoints.openai.protocol import (
     CompletionLogProbs,
     CompletionRequest,
@@ -20,11 +21,14 @@ from tracellm.engine.entrypoints.openai.protocol import (
     CompletionResponseStreamChoice,
     CompletionStreamResponse,
     ErrorResponse,
+    unix_time,
 )
-from tracellm.engine.entrypoints.openai.protocol.base import now
-from tracellm.engine.entrypoints.openai.response_logprobs import clamp_prompt_logprobs, create_completion_logprobs
-from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
-from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
+from tracellm.engine.entrypoints.openai.serving_engine import (
+    OpenAIServing,
+    clamp_prompt_logprobs,
+    decoded_token,
+    finite_logprob,
+)
 from tracellm.engine.frontend.logprobs import LogprobsOnePosition
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 
@@ -34,28 +38,28 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIServingCompletion"]
 
 Results = AsyncGenerator[tuple[int, RequestOutput], None]
-"""Outputs, each with the number of its prompt."""
+"""Outputs, each with the index of its prompt."""
 
 
 class OpenAIServingCompletion(OpenAIServing):
-    """Serves `/v1/completions`."""
+    """Serving class of `/v1/completions`."""
 
     async def create_completion(
         self, request: CompletionRequest, raw_request: Request | None = None
     ) -> AsyncGenerator[str, None] | CompletionResponse | ErrorResponse:
-        """Continue the prompts: all continuations, or with `stream` the events that bring them.
+        """Return the complete response, or with `stream` a generator of its events.
 
         Raises:
-            EngineDeadError: the engine has died.
+            EngineDeadError: The engine has died.
         """
-        if (refused := await self._check_model(request.model)) is not None:
-            return refused
+        if (model_error := await self._check_model(request.model)) is not None:
+            return model_error
         if self.engine_client.errored:
             raise self.engine_client.dead_error
         request_id = f"cmpl-{self._base_request_id(raw_request, request.request_id)}"
         trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
         try:
-            self._check_num_outputs(len(request.prompts), request.num_choices)  # before they are tokenized
+            self._check_num_outputs(len(request.prompts), request.num_choices)  # before tokenizing them
             tokenizer = None if self.model_config.skip_tokenizer_init else await self.engine_client.get_tokenizer()
             engine_prompts = [await self._render(request, prompt, tokenizer) for prompt in request.prompts]
             generators = []
@@ -71,20 +75,22 @@ class OpenAIServingCompletion(OpenAIServing):
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
         except ValueError as error:
-            return self._refusal(error)
+            return self._error_response(error)
         if request.stream:
             return self.completion_stream_generator(request, engine_prompts, result_generator, request_id, tokenizer)
         try:
             results = {index: result async for index, result in result_generator}
         except ValueError as error:
-            return self._refusal(error)
-        in_order = [results[index] for index in range(len(engine_prompts))]
-        return self.request_output_to_completion_response(in_order, engine_prompts, request, request_id, tokenizer)
+            return self._error_response(error)
+        ordered_results = [results[index] for index in range(len(engine_prompts))]
+        return self.request_output_to_completion_response(
+            ordered_results, engine_prompts, request, request_id, tokenizer
+        )
 
     async def _render(
         self, request: CompletionRequest, prompt: str | list[int], tokenizer: PreTrainedTokenizerFast | None
     ) -> EnginePrompt:
-        """One prompt as token ids, with its text where that is known or will be echoed."""
+        """Return a prompt's token ids, with its text if it is available or echoed."""
         max_length = self._max_length(request)
         if isinstance(prompt, str):
             return await self.models.async_tokenizer.tokenize(
@@ -108,15 +114,15 @@ class OpenAIServingCompletion(OpenAIServing):
         request_id: str,
         tokenizer: PreTrainedTokenizerFast | None,
     ) -> AsyncGenerator[str, None]:
-        """The events of a stream: what is new of each continuation as it comes, at last the usage."""
-        common: dict[str, Any] = {"id": request_id, "created": now(), "model": self.models.model_name()}
+        """Yield the events of a stream: the new part of each choice, and the usage."""
+        common: dict[str, Any] = {"id": request_id, "created": unix_time(), "model": self.models.model_name()}
         include_usage, continuous_usage = request.include_usage(self.enable_force_include_usage)
         num_choices = request.num_choices * len(engine_prompts)
         text_lengths, num_generated = [0] * num_choices, [0] * num_choices
         num_prompt_tokens = [0] * len(engine_prompts)
         num_cached_tokens: int | None = None
-        begun: set[int] = set()
-        shows_ids = request.return_token_ids or request.echo  # a stream that echoes shows them unasked, as in vLLM
+        started: set[int] = set()
+        show_prompt_ids = request.return_token_ids or request.echo  # with `echo` as in vLLM
         try:
             async for prompt_index, result in result_generator:
                 assert result.prompt_token_ids is not None
@@ -127,18 +133,20 @@ class OpenAIServingCompletion(OpenAIServing):
                     index = output.index + prompt_index * request.num_choices
                     if not output.text and not output.token_ids and not num_generated[index] and not request.echo:
                         continue
-                    first = index not in begun
-                    begun.add(index)
-                    text, token_ids, logprobs = self._parts(
+                    first = index not in started
+                    started.add(index)
+                    text, token_ids, logprobs = self._select_output(
                         request, engine_prompts[prompt_index], result, output, echo=bool(request.echo) and first
                     )
                     choice = CompletionResponseStreamChoice(
                         index=index,
                         text=text,
-                        logprobs=self._logprobs(request, token_ids, logprobs, tokenizer, text_lengths[index]),
+                        logprobs=self._create_completion_logprobs(
+                            request, token_ids, logprobs, tokenizer, text_lengths[index]
+                        ),
                         finish_reason=output.finish_reason,
                         stop_reason=output.stop_reason,
-                        prompt_token_ids=result.prompt_token_ids if first and shows_ids else None,
+                        prompt_token_ids=result.prompt_token_ids if first and show_prompt_ids else None,
                         token_ids=list(output.token_ids) if request.return_token_ids else None,
                     )
                     text_lengths[index] += len(output.text)
@@ -157,7 +165,7 @@ class OpenAIServingCompletion(OpenAIServing):
             await result_generator.aclose()
         yield "data: [DONE]\n\n"
 
-    # -- whole answers ------------------------------------------------------------------------------------------------
+    # -- complete responses -------------------------------------------------------------------------------------------
 
     def request_output_to_completion_response(
         self,
@@ -167,7 +175,7 @@ class OpenAIServingCompletion(OpenAIServing):
         request_id: str,
         tokenizer: PreTrainedTokenizerFast | None,
     ) -> CompletionResponse:
-        """The continuations of all prompts as one answer."""
+        """Return the outputs of all prompts as one response."""
         choices: list[CompletionResponseChoice] = []
         num_prompt, num_generated = 0, 0
         for result, engine_prompt in zip(results, engine_prompts, strict=True):
@@ -175,13 +183,15 @@ class OpenAIServingCompletion(OpenAIServing):
             clamp_prompt_logprobs(result.prompt_logprobs)
             num_prompt += len(result.prompt_token_ids)
             for output in result.outputs:
-                text, token_ids, logprobs = self._parts(request, engine_prompt, result, output, echo=bool(request.echo))
+                text, token_ids, logprobs = self._select_output(
+                    request, engine_prompt, result, output, echo=bool(request.echo)
+                )
                 num_generated += len(output.token_ids)
                 choices.append(
                     CompletionResponseChoice(
                         index=len(choices),
                         text=text,
-                        logprobs=self._logprobs(request, token_ids, logprobs, tokenizer),
+                        logprobs=self._create_completion_logprobs(request, token_ids, logprobs, tokenizer),
                         finish_reason=output.finish_reason,
                         stop_reason=output.stop_reason,
                         prompt_logprobs=result.prompt_logprobs,
@@ -194,7 +204,7 @@ class OpenAIServingCompletion(OpenAIServing):
 
     # -- both ---------------------------------------------------------------------------------------------------------
 
-    def _parts(
+    def _select_output(
         self,
         request: CompletionRequest,
         engine_prompt: EnginePrompt,
@@ -203,11 +213,11 @@ class OpenAIServingCompletion(OpenAIServing):
         *,
         echo: bool,
     ) -> tuple[str, Sequence[int], Sequence[LogprobsOnePosition | None]]:
-        """Text, tokens and log probabilities to show, those of the prompt before them under `echo`."""
+        """Return the text, tokens and log probabilities to send; with `echo` the prompt's come first."""
         if not echo:
             return output.text, output.token_ids, output.logprobs or ()
         assert result.prompt_token_ids is not None
-        # With token ids, vLLM leaves out the prompt's text, which may not be known.
+        # As in vLLM: with token ids, the prompt's text may be unknown and is left out.
         prompt_text = "" if request.return_token_ids else engine_prompt["prompt"]
         prompt_logprobs = result.prompt_logprobs or ()
         if request.only_echo:
@@ -218,7 +228,7 @@ class OpenAIServingCompletion(OpenAIServing):
             [*prompt_logprobs, *(output.logprobs or ())],
         )
 
-    def _logprobs(
+    def _create_completion_logprobs(
         self,
         request: CompletionRequest,
         token_ids: Sequence[int],
@@ -226,7 +236,30 @@ class OpenAIServingCompletion(OpenAIServing):
         tokenizer: PreTrainedTokenizerFast | None,
         initial_text_offset: int = 0,
     ) -> CompletionLogProbs | None:
+        """Return text, offset and log probabilities of each token; a prompt's first token has no probability.
+
+        There are up to `logprobs + 1` most likely tokens, as in OpenAI's API: the sampled one may not be among the top.
+        """
         if request.logprobs is None:
             return None
-        as_ids = self._as_token_ids(request.return_tokens_as_token_ids) or tokenizer is None
-        return create_completion_logprobs(token_ids, logprobs, tokenizer, request.logprobs, as_ids, initial_text_offset)
+        as_token_ids = self._as_token_ids(request.return_tokens_as_token_ids) or tokenizer is None
+        result = CompletionLogProbs()
+        offset = initial_text_offset
+        for token_id, position in zip(token_ids, logprobs, strict=True):
+            sampled = None if position is None else position[token_id]
+            text = decoded_token(token_id, sampled, tokenizer, as_token_ids)
+            result.tokens.append(text)
+            result.text_offset.append(offset)
+            offset += len(text)
+            if position is None or sampled is None:
+                result.token_logprobs.append(None)
+                result.top_logprobs.append(None)
+                continue
+            result.token_logprobs.append(finite_logprob(sampled))
+            result.top_logprobs.append(
+                {
+                    decoded_token(top_id, logprob, tokenizer, as_token_ids): finite_logprob(logprob)
+                    for top_id, logprob in islice(position.items(), request.logprobs + 1)
+                }
+            )
+        return result

@@ -1,11 +1,11 @@
-"""`OpenAIServing`: what chat, completions and tokenization share: from a request's fields to what the engine is given.
+"""`OpenAIServing`: base class of the serving classes, from a request's fields to the arguments of `AsyncLLM.generate`.
 
-Called by `serving_chat.py` and its like, once a request. Whatever cannot be served is refused here or by the
-`Processor`, before a response begins.
+Called once per request by the serving classes. Invalid requests are rejected here or by the `Processor`, before a
+response begins.
 
 vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA, beam search, pooling, tool parsers,
-multimodal input. There `_process_inputs` calls the `Processor`, and the engine gets a finished `EngineCoreRequest`;
-here `AsyncLLM.add_request` calls it, as in the documents' diagram.
+multimodal input. There `_process_inputs` calls the `Processor`, and the engine gets an `EngineCoreRequest`; here
+`AsyncLLM.add_request` calls it, as in vLLM's architecture diagram.
 """
 
 from __future__ import annotations
@@ -18,31 +18,36 @@ from fastapi import Request
 
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages
-from tracellm.engine.entrypoints.openai.http_errors import error_response_of
+from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt
+from tracellm.engine.entrypoints.openai.http_responses import error_response
 from tracellm.engine.entrypoints.openai.protocol import (
+    MAX_ID_LENGTH,
+    ChatCompletionRequest,
     ErrorResponse,
     PromptTokenUsageInfo,
-    SamplingFields,
+    SamplingRequest,
+    TokenizeChatRequest,
     UsageInfo,
+    random_uuid,
 )
-from tracellm.engine.entrypoints.openai.protocol.base import LONGEST_ID, random_uuid
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
-from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
 from tracellm.engine.frontend.async_llm import AsyncLLM
+from tracellm.engine.frontend.logprobs import Logprob, PromptLogprobs
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["OpenAIServing"]
+__all__ = ["OpenAIServing", "clamp_prompt_logprobs", "decoded_token", "finite_logprob"]
 
-_MOST_CHOICES = 1024
-"""The most continuations that one HTTP request may ask for."""
+_MAX_CHOICES = 1024
+"""Maximum number of outputs of one HTTP request."""
+_MIN_LOGPROB = -9999.0  # replaces minus infinity, which JSON lacks, as in OpenAI's API
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 class OpenAIServing:
-    """Turns requests into prompts and sampling parameters, and numbers into tokens and back."""
+    """Base class of the serving classes: checks, prompts, sampling parameters and token counts."""
 
     def __init__(
         self,
@@ -56,7 +61,7 @@ class OpenAIServing:
         enable_prompt_tokens_details: bool = False,
         enable_force_include_usage: bool = False,
     ) -> None:
-        """Serve `models` with an engine; the other arguments are options of the command line, of the same names."""
+        """Serve `models` with an engine; the other arguments are those of `ServeArgs`."""
         self.engine_client = engine_client
         self.models = models
         self.chat_template = chat_template
@@ -69,20 +74,20 @@ class OpenAIServing:
         self.max_model_len = self.model_config.max_model_len
         self.default_sampling_params = self.model_config.get_diff_sampling_param()
 
-    # -- refusals -----------------------------------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------------------------------
 
-    def _refusal(self, error: ValueError) -> ErrorResponse:
-        """A refusal that was raised, as an answer. A dead engine is none: it ends the server."""
+    def _error_response(self, error: ValueError) -> ErrorResponse:
+        """Return the error response, but raise an EngineDeadError again: it ends the server."""
         if isinstance(error, EngineDeadError):
             raise error
-        return error_response_of(error)
+        return error_response(error)
 
     def create_streaming_error_response(self, error: Exception) -> str:
-        """An error as an event, for a stream that has begun: its status has been sent."""
-        return f"data: {error_response_of(error).model_dump_json()}\n\n"
+        """Return an error as an event, for a stream whose status has been sent."""
+        return f"data: {error_response(error).model_dump_json()}\n\n"
 
     async def _check_model(self, model: str | None) -> ErrorResponse | None:
-        """The refusal of a model that is not served; without a name the one that there is is meant."""
+        """Return an error if the model is not served. An empty name selects the only model."""
         if not model or self.models.is_base_model(model):
             return None
         return self.models.not_found(model)
@@ -90,9 +95,9 @@ class OpenAIServing:
     def _validate_chat_template(
         self, request_chat_template: str | None, chat_template_kwargs: Mapping[str, Any] | None
     ) -> None:
-        """Templates are programs, so by default only the server's owner chooses one."""
-        further = chat_template_kwargs or {}
-        if self.trust_request_chat_template or (request_chat_template or further.get("chat_template")) is None:
+        """Reject a chat template in the request unless the server trusts it; templates are programs."""
+        kwargs = chat_template_kwargs or {}
+        if self.trust_request_chat_template or (request_chat_template or kwargs.get("chat_template")) is None:
             return
         raise InvalidRequestError(
             "`chat_template` is not taken from requests: templates are programs. Whoever runs the server can allow it "
@@ -103,76 +108,70 @@ class OpenAIServing:
 
     async def _preprocess_chat(
         self,
+        request: ChatCompletionRequest | TokenizeChatRequest,
         tokenizer: PreTrainedTokenizerFast,
-        messages: Sequence[Mapping[str, Any]],
-        chat_template: str | None,
-        chat_template_content_format: str,
         *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        tool_dicts: list[dict[str, Any]] | None = None,
         documents: list[dict[str, str]] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_special_tokens: bool = False,
         max_length: int | None = None,
         bounded: bool = True,
     ) -> tuple[list[dict[str, Any]], EnginePrompt]:
-        """Fill a conversation into the chat template, and tokenize what comes out.
+        """Render the request's conversation with the chat template, and tokenize the text.
+
+        Args:
+            request: Request with the messages and the options of the chat template.
+            tokenizer: Tokenizer with the model's chat template.
+            documents: Documents for the chat template.
+            max_length: Maximum number of tokens; the last ones are kept. None keeps all.
+            bounded: Reject a text that is too long for the model before tokenizing it.
 
         Returns:
             The conversation with all contents in one form, and the prompt.
 
         Raises:
-            InvalidRequestError: a message is not right, the template refuses it, or the text is far too long.
+            InvalidRequestError: A message is invalid, the template rejects it, or the text is far too long.
         """
-        conversation = parse_chat_messages(list(messages), chat_template_content_format)
+        self._validate_chat_template(request.chat_template, request.chat_template_kwargs)
+        conversation = parse_chat_messages(list(request.messages), self.chat_template_content_format)
+        chat_template = request.chat_template or self.chat_template
         arguments: dict[str, Any] = {
             "chat_template": chat_template,
-            "add_generation_prompt": add_generation_prompt,
-            "continue_final_message": continue_final_message,
-            "tools": tool_dicts,
+            "add_generation_prompt": request.add_generation_prompt,
+            "continue_final_message": request.continue_final_message,
+            "tools": None if request.tools is None else [tool.model_dump() for tool in request.tools],
             "documents": documents,
-            **(chat_template_kwargs or {}),
+            **(request.chat_template_kwargs or {}),
         }
-        arguments["chat_template"] = arguments["chat_template"] or chat_template  # null does not undo --chat-template
+        arguments["chat_template"] = arguments["chat_template"] or chat_template  # null keeps --chat-template
         text = apply_hf_chat_template(tokenizer, conversation, **arguments)
         return conversation, await self.models.async_tokenizer.tokenize(
-            text, add_special_tokens=add_special_tokens, max_length=max_length, bounded=bounded
+            text, add_special_tokens=request.add_special_tokens, max_length=max_length, bounded=bounded
         )
 
-    def _max_length(self, request: SamplingFields) -> int | None:
-        """To how many tokens the request wants its prompt cut; `None`: not at all.
+    def _max_length(self, request: SamplingRequest) -> int | None:
+        """Return the number of tokens to truncate the prompt to, or None.
 
         Raises:
-            InvalidRequestError: more than the model takes, or none.
+            InvalidRequestError: The number is 0 or exceeds the model's length.
         """
-        asked = request.truncate_prompt_tokens
-        if asked is not None and (asked == 0 or asked > self.max_model_len):
+        requested = request.truncate_prompt_tokens
+        if requested is not None and (requested == 0 or requested > self.max_model_len):
             raise InvalidRequestError(
                 f"`truncate_prompt_tokens` must be from 1 to {self.max_model_len}, the model's length "
-                f"(`max_model_len`), or -1 for that; got {asked}."
+                f"(`max_model_len`), or -1 for that; got {requested}."
             )
-        return self.max_model_len if asked == -1 else asked
+        return self.max_model_len if requested == -1 else requested
 
     @staticmethod
     def _check_num_outputs(num_prompts: int, n: int) -> None:
-        """Refuse a request that asks for more outputs than one may have.
-
-        Raises:
-            InvalidRequestError: it does.
-        """
-        if num_prompts * n > _MOST_CHOICES:
+        """Raise an InvalidRequestError if the request has more outputs than allowed."""
+        if num_prompts * n > _MAX_CHOICES:
             raise InvalidRequestError(
-                f"`n` is too large: a request may have {_MOST_CHOICES} outputs, and {num_prompts} prompt(s) with n={n} "
+                f"`n` is too large: a request may have {_MAX_CHOICES} outputs, and {num_prompts} prompt(s) with n={n} "
                 f"make {num_prompts * n}. Send several requests."
             )
 
     def _check_token_ids(self, token_ids: Sequence[int]) -> None:
-        """The library that makes text of tokens takes none that is out of vocabulary.
-
-        Raises:
-            InvalidRequestError: there is one.
-        """
+        """Raise an InvalidRequestError for an id out of vocabulary, which the tokenizer library cannot decode."""
         vocab_size = self.model_config.get_vocab_size()
         for position, token_id in enumerate(token_ids):
             if not 0 <= token_id < vocab_size:
@@ -181,24 +180,23 @@ class OpenAIServing:
                     f"this model has the ids 0 to {vocab_size - 1}."
                 )
 
-    def _get_max_tokens(self, num_prompt_tokens: int, asked: int | None) -> int:
-        """How many tokens may be generated after a prompt.
+    def _get_max_tokens(self, num_prompt_tokens: int, requested: int | None) -> int:
+        """Return the maximum number of tokens to generate after a prompt.
 
         vLLM: vllm/entrypoints/utils.py::get_max_tokens, and the checks of `_validate_input`.
 
         Raises:
-            InvalidRequestError: the prompt fills the model's length, or leaves no room for as many as were asked for.
+            InvalidRequestError: Prompt and requested tokens exceed the model's length.
         """
-        room = self.max_model_len - num_prompt_tokens
-        if room < 1 or (asked is not None and asked > room):
-            wanted = "" if asked is None else f" and `max_tokens` asks for {asked} more"
+        remaining = self.max_model_len - num_prompt_tokens
+        if remaining < 1 or (requested is not None and requested > remaining):
+            wanted = "" if requested is None else f" and `max_tokens` asks for {requested} more"
             raise InvalidRequestError(
                 f"The prompt has {num_prompt_tokens} tokens{wanted}, but the model's length (`max_model_len`) is "
                 f"{self.max_model_len}, prompt and output together. Shorten the prompt, or ask for fewer."
             )
-        return min(
-            value for value in (room, asked, self.default_sampling_params.get("max_tokens")) if value is not None
-        )
+        limits = (remaining, requested, self.default_sampling_params.get("max_tokens"))
+        return min(limit for limit in limits if limit is not None)
 
     async def _process_inputs(
         self,
@@ -209,13 +207,13 @@ class OpenAIServing:
         trace_headers: Mapping[str, str] | None,
         priority: int,
     ) -> dict[str, Any]:
-        """Put together what `AsyncLLM.generate` is called with.
+        """Return the arguments of `AsyncLLM.generate`.
 
         Raises:
-            InvalidRequestError: more continuations are asked for than one request may have.
+            InvalidRequestError: The request has more outputs than allowed.
         """
         self._check_num_outputs(1, params.n)
-        # vLLM adds how to truncate; here the prompt is tokenized by now, and so cut.
+        # vLLM adds the truncation; here the prompt is already truncated.
         return {
             "prompt": engine_prompt,
             "sampling_params": params,
@@ -227,35 +225,66 @@ class OpenAIServing:
     # -- headers ------------------------------------------------------------------------------------------------------
 
     def _get_trace_headers(self, headers: Mapping[str, str]) -> dict[str, str] | None:
-        """The caller's W3C trace context, if it sent one that is valid; `None`: it did not.
+        """Return the client's W3C trace context, or None if it is missing or invalid.
 
         vLLM passes it on only under --otlp-traces-endpoint.
         """
         traceparent = headers.get("traceparent", "")
         if not _TRACEPARENT.fullmatch(traceparent) or traceparent.startswith("ff"):
             return None
-        found = {"traceparent": traceparent}
+        trace_headers = {"traceparent": traceparent}
         if tracestate := headers.get("tracestate"):
-            found["tracestate"] = tracestate[:512]  # as long as the standard wants it passed on
-        return found
+            trace_headers["tracestate"] = tracestate[:512]  # the length that the standard requires to be propagated
+        return trace_headers
 
     @staticmethod
     def _base_request_id(raw_request: Request | None, default: str | None = None) -> str:
-        """The id that the caller chose in the header X-Request-Id, or `default`, or a random one."""
-        chosen = None if raw_request is None else raw_request.headers.get("X-Request-Id")
-        return chosen[:LONGEST_ID] if chosen else default or random_uuid()
+        """Return the X-Request-Id header, `default`, or a random id."""
+        header = None if raw_request is None else raw_request.headers.get("X-Request-Id")
+        return header[:MAX_ID_LENGTH] if header else default or random_uuid()
 
-    # -- answers ------------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------------
 
-    def _as_token_ids(self, asked: bool | None) -> bool:
-        """Does this request want `token_id:17` in place of a token's text?"""
-        return self.return_tokens_as_token_ids if asked is None else asked
+    def _as_token_ids(self, requested: bool | None) -> bool:
+        """Return whether to show tokens as `token_id:17`, since not every token is text."""
+        return self.return_tokens_as_token_ids if requested is None else requested
 
     def _usage(self, num_prompt: int, num_generated: int, num_cached: int | None = None) -> UsageInfo:
-        """So many tokens; under --enable-prompt-tokens-details with those that the prefix cache had."""
+        """Return the usage; --enable-prompt-tokens-details adds the prefix cache's tokens."""
         usage = UsageInfo(
             prompt_tokens=num_prompt, completion_tokens=num_generated, total_tokens=num_prompt + num_generated
         )
         if self.enable_prompt_tokens_details and num_cached:
             usage.prompt_tokens_details = PromptTokenUsageInfo(cached_tokens=num_cached)
         return usage
+
+
+# -- log probabilities ------------------------------------------------------------------------------------------------
+
+
+def clamp_prompt_logprobs(prompt_logprobs: PromptLogprobs | None) -> PromptLogprobs | None:
+    """Replace minus infinity by -9999 in place."""
+    for position in prompt_logprobs or ():
+        for logprob in (position or {}).values():
+            logprob.logprob = finite_logprob(logprob)
+    return prompt_logprobs
+
+
+def finite_logprob(logprob: Logprob) -> float:
+    """Return the log probability, at least -9999."""
+    return max(logprob.logprob, _MIN_LOGPROB)
+
+
+def decoded_token(
+    token_id: int, logprob: Logprob | None, tokenizer: PreTrainedTokenizerFast | None, as_token_id: bool
+) -> str:
+    """Return a token as text, or as `token_id:17`, which needs no tokenizer.
+
+    vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing._get_decoded_token.
+    """
+    if as_token_id:
+        return f"token_id:{token_id}"
+    if logprob is not None and logprob.decoded_token is not None:
+        return logprob.decoded_token
+    assert tokenizer is not None
+    return tokenizer.decode([token_id])

@@ -1,4 +1,4 @@
-"""`OpenAIServingTokenization`: texts and conversations to tokens as the model would get them, and tokens to text.
+"""`OpenAIServingTokenization`: `/tokenize` and `/detokenize`, which use the tokenizer and not the model.
 
 vLLM: vllm/entrypoints/openai/serving_tokenization.py::OpenAIServingTokenization. Left out: `/tokenizer_info`.
 """
@@ -21,36 +21,24 @@ __all__ = ["OpenAIServingTokenization"]
 
 
 class OpenAIServingTokenization(OpenAIServing):
-    """Serves `/tokenize` and `/detokenize`."""
+    """Serving class of `/tokenize` and `/detokenize`."""
 
     async def create_tokenize(
         self, request: TokenizeRequest, raw_request: Request | None = None
     ) -> TokenizeResponse | ErrorResponse:
-        """The tokens of a text or a conversation, however many."""
-        if (refused := await self._check_model(request.model)) is not None:
-            return refused
+        """Tokenize a text or a conversation of any length."""
+        if (error_response := await self._check_model(request.model)) is not None:
+            return error_response
         try:
             tokenizer = await self.engine_client.get_tokenizer()
             if isinstance(request, TokenizeChatRequest):
-                self._validate_chat_template(request.chat_template, request.chat_template_kwargs)
-                _, engine_prompt = await self._preprocess_chat(
-                    tokenizer,
-                    request.messages,
-                    request.chat_template or self.chat_template,
-                    self.chat_template_content_format,
-                    add_generation_prompt=request.add_generation_prompt,
-                    continue_final_message=request.continue_final_message,
-                    tool_dicts=None if request.tools is None else [tool.model_dump() for tool in request.tools],
-                    chat_template_kwargs=request.chat_template_kwargs,
-                    add_special_tokens=request.add_special_tokens,
-                    bounded=False,
-                )
+                _, engine_prompt = await self._preprocess_chat(request, tokenizer, bounded=False)
             else:
                 engine_prompt = await self.models.async_tokenizer.tokenize(
                     request.prompt, add_special_tokens=request.add_special_tokens, bounded=False
                 )
         except ValueError as error:
-            return self._refusal(error)
+            return self._error_response(error)
         token_ids = engine_prompt["prompt_token_ids"]
         return TokenizeResponse(
             tokens=token_ids,
@@ -62,12 +50,12 @@ class OpenAIServingTokenization(OpenAIServing):
     async def create_detokenize(
         self, request: DetokenizeRequest, raw_request: Request | None = None
     ) -> DetokenizeResponse | ErrorResponse:
-        """The text of some tokens."""
-        if (refused := await self._check_model(request.model)) is not None:
-            return refused
+        """Return the text of token ids."""
+        if (error_response := await self._check_model(request.model)) is not None:
+            return error_response
         try:
             tokenizer = await self.engine_client.get_tokenizer()
             self._check_token_ids(request.tokens)
         except ValueError as error:
-            return self._refusal(error)
+            return self._error_response(error)
         return DetokenizeResponse(prompt=tokenizer.decode(request.tokens))

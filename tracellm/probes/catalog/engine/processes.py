@@ -268,7 +268,7 @@ _SERVER = (
         "create_detokenize",
         later="entrypoints.serve.tokenize.serving:ServingTokenization",
     ),
-    *ours_only("step", "entrypoints.openai.tokenizing:AsyncTokenizer", "tokenize"),
+    *ours_only("step", "entrypoints.openai.async_utils:AsyncTokenizer", "tokenize"),
 )
 
 ENTRIES = (*_CLIENTS, *_CORE_PROCESS, *_SERVER)

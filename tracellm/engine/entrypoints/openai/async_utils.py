@@ -1,0 +1,124 @@
+"""Asyncio helpers of the serving classes: async generators, and tokenization that keeps the event loop responsive.
+
+`AsyncTokenizer` tokenizes a request's prompt. The iterators combine what `AsyncLLM.generate` yields for its prompts.
+
+vLLM: vllm/utils/async_utils.py::AsyncMicrobatchTokenizer, which runs batches of texts in a thread;
+::merge_async_iterators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncGenerator
+from typing import Any, TypeVar
+
+from tracellm.engine.frontend.preprocess import InputPreprocessor
+
+__all__ = ["AsyncTokenizer", "EnginePrompt", "after_first", "merge_async_iterators"]
+
+T = TypeVar("T")
+
+EnginePrompt = dict[str, Any]
+"""`{"prompt": text, "prompt_token_ids": [ids]}`."""
+
+_MIN_THREAD_LENGTH = 1 << 16
+"""Characters above which a text is tokenized in a thread; such a text takes about 0.05 s."""
+_MAX_SPECIAL_TOKENS = 64
+
+
+class AsyncTokenizer:
+    """Tokenizer of the server, shared by its serving classes. Short texts block the event loop; long ones do not."""
+
+    def __init__(self, preprocessor: InputPreprocessor) -> None:
+        self.preprocessor = preprocessor
+        self._thread_preprocessor: InputPreprocessor | None = None  # two threads must not share a tokenizer
+        self._thread_lock = asyncio.Lock()
+
+    async def tokenize(
+        self, text: str, *, add_special_tokens: bool, max_length: int | None = None, bounded: bool = True
+    ) -> EnginePrompt:
+        """Tokenize a text.
+
+        Args:
+            text: Text to tokenize.
+            add_special_tokens: Add the tokenizer's special tokens around the text.
+            max_length: Maximum number of tokens; the last ones are kept. None keeps all.
+            bounded: Reject a text that is too long for the model before tokenizing it.
+
+        Raises:
+            InvalidRequestError: The text is invalid or too long.
+        """
+        if not bounded and max_length is None:
+            max_length = len(text.encode(errors="replace")) + _MAX_SPECIAL_TOKENS  # a token has at least one byte
+
+        def tokenize(preprocessor: InputPreprocessor) -> list[int]:
+            return preprocessor.tokenize_prompt(text, add_special_tokens=add_special_tokens, max_length=max_length)
+
+        if len(text) <= _MIN_THREAD_LENGTH:
+            token_ids = tokenize(self.preprocessor)
+        else:
+            async with self._thread_lock:
+                if self._thread_preprocessor is None:
+                    tokenizer = copy.deepcopy(self.preprocessor.tokenizer)
+                    self._thread_preprocessor = InputPreprocessor(self.preprocessor.model_config, tokenizer)
+                token_ids = await asyncio.to_thread(tokenize, self._thread_preprocessor)
+        return {"prompt": text, "prompt_token_ids": token_ids}
+
+
+async def merge_async_iterators(*iterators: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:
+    """Yield the items of all iterators as they arrive, each with its iterator's index.
+
+    If an iterator fails or the consumer stops, the others are cancelled.
+    """
+    queue: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue()
+
+    async def read(index: int, iterator: AsyncGenerator[T, None]) -> None:
+        end: BaseException | None = None
+        try:
+            async for item in iterator:
+                queue.put_nowait((index, item))
+        except BaseException as error:
+            end = error
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            await iterator.aclose()
+            queue.put_nowait(end)
+
+    readers = [asyncio.create_task(read(index, iterator)) for index, iterator in enumerate(iterators)]
+    num_running = len(readers)
+    try:
+        while num_running:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                num_running -= 1
+            else:
+                yield item
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def after_first(generator: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Wait for the first item, and return a generator of all items.
+
+    An error before the first item is raised here, before a response begins.
+    """
+    try:
+        first = await anext(generator)
+    except StopAsyncIteration:
+        return generator
+    return _with_first(first, generator)
+
+
+async def _with_first(first: T, generator: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    try:
+        yield first
+        async for item in generator:
+            yield item
+    finally:
+        await generator.aclose()

@@ -1,0 +1,221 @@
+"""HTTP requests before a serving class handles them: API key, request id, and the validated body.
+
+The middleware runs first. `read_request` then reads the body up to the size limit, parses it as strict JSON and
+validates it against a model of `protocol.py`. It rejects NaN, deep nesting and lone surrogates.
+
+vLLM: `AuthenticationMiddleware`, `XRequestIdMiddleware` and `validate_json_request` of
+vllm/entrypoints/openai/api_server.py. There FastAPI reads the body.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any, NoReturn, TypeVar
+
+from fastapi import Request
+from fastapi.datastructures import Headers
+from pydantic import BaseModel
+
+from tracellm.engine.entrypoints.openai.http_responses import (
+    HttpError,
+    Receive,
+    Send,
+    create_error_response,
+    json_error,
+)
+from tracellm.engine.entrypoints.openai.protocol import random_uuid
+
+__all__ = ["AuthenticationMiddleware", "XRequestIdMiddleware", "parse_json", "read_body", "read_request"]
+
+logger = logging.getLogger("tracellm.server")
+
+ASGIApp = Callable[[Any, Receive, Send], Awaitable[None]]
+Model = TypeVar("Model", bound=BaseModel)
+
+_MAX_DEPTH = 100
+"""Maximum nesting of lists and objects; JSON schemas are the deepest bodies in use."""
+_MAX_DISCARDED_BYTES = 256 << 20
+"""Bytes of a too large body to receive and discard; a client reads the response only after sending its body."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MAX_LOGGED_FIELDS = 100
+
+_logged_fields: set[str] = set()
+
+
+# -- middleware -------------------------------------------------------------------------------------------------------
+
+
+class AuthenticationMiddleware:
+    """Require `Authorization: Bearer KEY` under /v1, except for OPTIONS, which has no key."""
+
+    def __init__(self, app: ASGIApp, tokens: Sequence[str]) -> None:
+        self.app = app
+        self.api_tokens = [_digest(token) for token in tokens]
+
+    def verify_token(self, authorization: str | None) -> bool:
+        """Return whether the header contains a valid key, in constant time."""
+        scheme, _, key = (authorization or "").partition(" ")
+        digest = _digest(key.strip())
+        matches = [secrets.compare_digest(digest, token) for token in self.api_tokens]
+        return scheme.lower() == "bearer" and any(matches)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass the request on, or respond with status 401."""
+        if not _needs_key(scope) or self.verify_token(Headers(scope=scope).get("Authorization")):
+            await self.app(scope, receive, send)
+            return
+        message = "The API key is missing or wrong: send `Authorization: Bearer KEY` with a key of this server."
+        error = create_error_response(message, HTTPStatus.UNAUTHORIZED)
+        await json_error(error, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+
+
+def _needs_key(scope: Any) -> bool:
+    if scope["type"] != "http" or scope["method"] == "OPTIONS":
+        return False
+    path: str = scope["path"]  # uvicorn prepends --root-path
+    return path.startswith("/v1") or path.removeprefix(scope.get("root_path", "")).startswith("/v1")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+class XRequestIdMiddleware:
+    """Add X-Request-Id to every response: the request's own id, or a random one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass the request on, and add the header to its response."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = Headers(scope=scope).get("X-Request-Id") or random_uuid()
+
+        async def send_with_id(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode("latin-1"))]
+            await send(message)
+
+        await self.app(scope, receive, send_with_id)
+
+
+# -- body -------------------------------------------------------------------------------------------------------------
+
+
+async def read_request(raw_request: Request, model: type[Model] | Callable[[dict[str, Any]], type[Model]]) -> Model:
+    """Read and validate the body.
+
+    Args:
+        raw_request: HTTP request with an unread body.
+        model: Expected model, or a function that selects one for the parsed body.
+
+    Raises:
+        HttpError: The body is too large (413), not JSON (400), or of another content type (415).
+        pydantic.ValidationError: A field is invalid or missing.
+    """
+    content_type = raw_request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise HttpError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "The body must be JSON, with the header `Content-Type: application/json`; "
+            f"got {content_type[:100] or 'none'!r}.",
+        )
+    data = parse_json(await read_body(raw_request, raw_request.app.state.max_request_bytes))
+    if not isinstance(data, dict):
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"The body must be a JSON object, got a {type(data).__name__}.")
+    model_type: type[Model] = model if isinstance(model, type) else model(data)
+    request = model_type.model_validate(data)
+    _log_unknown_fields(request)
+    return request
+
+
+async def read_body(raw_request: Request, limit: int) -> bytes:
+    """Return the complete body.
+
+    Raises:
+        HttpError: The body has more than `limit` bytes, or the client or the server ends before it is complete.
+    """
+    chunks: list[bytes] = []
+    length, more = 0, True
+    while more and length <= _MAX_DISCARDED_BYTES:
+        try:
+            message = await raw_request.receive()
+        except asyncio.CancelledError:  # the shutdown timeout is over
+            raise HttpError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "The server is shutting down, and did not wait for all of this request."
+            ) from None
+        if message["type"] == "http.disconnect":
+            raise HttpError(HTTPStatus.BAD_REQUEST, "The client went away before all of its request was here.")
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        length += len(chunk)
+        if length <= limit:
+            chunks.append(chunk)
+        else:
+            chunks.clear()
+    if length > limit:
+        raise HttpError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The body is too large: at most {limit} bytes are read (`--max-request-bytes`).",
+            {"Connection": "close"},
+        )
+    return b"".join(chunks)
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse a body as strict JSON.
+
+    Raises:
+        HttpError: The body is not JSON, too deep, or contains text that cannot be encoded.
+    """
+    try:
+        data = json.loads(body.decode("utf-8-sig"), parse_constant=_reject_constant)
+        if _SURROGATE.search(body):
+            json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        _reject_body(r"it holds half a surrogate pair (\ud800 to \udfff), which is no character")
+    except UnicodeDecodeError as error:
+        _reject_body(f"it is not UTF-8 (byte {error.start})")
+    except json.JSONDecodeError as error:
+        _reject_body(f"{error.msg} (line {error.lineno}, column {error.colno})")
+    except RecursionError:
+        _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
+    except ValueError as error:  # an integer with more digits than Python parses
+        _reject_body(str(error).partition(";")[0])
+    if _is_deeper(data, _MAX_DEPTH):
+        _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
+    return data
+
+
+def _reject_body(reason: str) -> NoReturn:
+    raise HttpError(HTTPStatus.BAD_REQUEST, f"The body is not JSON that can be used: {reason}.") from None
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _is_deeper(data: Any, limit: int) -> bool:
+    """Return whether lists and objects are nested more than `limit` deep."""
+    level = [data]
+    for _ in range(limit):
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]
+        level = [item for part in parts for item in part if isinstance(item, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _log_unknown_fields(request: BaseModel) -> None:
+    """Log fields that the model lacks: each name once, up to a maximum number of names."""
+    unknown = [name for name in (request.model_extra or {}) if name not in _logged_fields]
+    unknown = unknown[: _MAX_LOGGED_FIELDS - len(_logged_fields)]
+    if unknown:
+        _logged_fields.update(unknown)
+        logger.warning("Unknown fields of a request are ignored: %s.", ", ".join(repr(name[:50]) for name in unknown))

@@ -1,0 +1,712 @@
+"""Request and response models of the server, with the names, types and defaults of OpenAI's API and vLLM's additions.
+
+`http_requests.py` validates a request's body against these models before a serving class handles it. Validation covers
+the types of JSON, where `"5"` passes for 5, as in vLLM. `SamplingParams` then checks the values.
+
+vLLM: vllm/entrypoints/openai/protocol.py. Left out: embeddings, pooling, scores, audio, the Responses API, prompt
+embeddings. Fields for tool calls, reasoning and audio in responses exist and stay empty.
+"""
+
+import json
+import time
+import uuid
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.frontend.logprobs import Logprob
+from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+
+__all__ = [
+    "MAX_ID_LENGTH",
+    "ChatCompletionLogProb",
+    "ChatCompletionLogProbs",
+    "ChatCompletionLogProbsContent",
+    "ChatCompletionRequest",
+    "ChatCompletionResponse",
+    "ChatCompletionResponseChoice",
+    "ChatCompletionResponseStreamChoice",
+    "ChatCompletionStreamResponse",
+    "ChatMessage",
+    "CompletionLogProbs",
+    "CompletionRequest",
+    "CompletionResponse",
+    "CompletionResponseChoice",
+    "CompletionResponseStreamChoice",
+    "CompletionStreamResponse",
+    "DeltaMessage",
+    "DetokenizeRequest",
+    "DetokenizeResponse",
+    "ErrorInfo",
+    "ErrorResponse",
+    "ModelCard",
+    "ModelList",
+    "ModelPermission",
+    "PromptTokenUsageInfo",
+    "SamplingRequest",
+    "TokenizeChatRequest",
+    "TokenizeCompletionRequest",
+    "TokenizeRequest",
+    "TokenizeResponse",
+    "UsageInfo",
+    "random_uuid",
+    "unix_time",
+]
+
+MAX_ID_LENGTH = 256
+"""Maximum characters of a request id chosen by the client."""
+_MAX_STRINGS = 1024
+"""Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
+_INT64_LIMIT = 2**63
+
+
+def random_uuid() -> str:
+    """Return 32 random hexadecimal digits, for ids."""
+    return uuid.uuid4().hex
+
+
+def unix_time() -> int:
+    """Return the Unix time in whole seconds, for `created`."""
+    return int(time.time())
+
+
+# -- shared by all endpoints ------------------------------------------------------------------------------------------
+
+
+class OpenAIBaseModel(BaseModel):
+    """Base class of all models. Unknown fields are ignored, since a client may use a newer API."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+
+class ErrorInfo(OpenAIBaseModel):
+    """Details of an error."""
+
+    message: str
+    type: str
+    """Error class, such as `BadRequestError`."""
+    param: str | None = None
+    """Invalid field of the request, or None. Always None in vLLM."""
+    code: int
+    """HTTP status; also sent within a stream, whose response began with status 200."""
+
+
+class ErrorResponse(OpenAIBaseModel):
+    """Body of every error response."""
+
+    error: ErrorInfo
+
+
+class ModelPermission(OpenAIBaseModel):
+    """Permissions for a model; a former part of OpenAI's API that vLLM keeps."""
+
+    id: str = Field(default_factory=lambda: f"modelperm-{random_uuid()}")
+    object: str = "model_permission"
+    created: int = Field(default_factory=unix_time)
+    allow_create_engine: bool = False
+    allow_sampling: bool = True
+    allow_logprobs: bool = True
+    allow_search_indices: bool = False
+    allow_view: bool = True
+    allow_fine_tuning: bool = False
+    organization: str = "*"
+    group: str | None = None
+    is_blocking: bool = False
+
+
+class ModelCard(OpenAIBaseModel):
+    """Served model name."""
+
+    id: str
+    object: str = "model"
+    created: int = Field(default_factory=unix_time)
+    owned_by: str = "tracellm"
+    root: str | None = None
+    """Model as given on the command line."""
+    parent: str | None = None
+    max_model_len: int | None = None
+    """Maximum tokens of prompt and output together."""
+    permission: list[ModelPermission] = Field(default_factory=list)
+
+
+class ModelList(OpenAIBaseModel):
+    """Response of `/v1/models`."""
+
+    object: str = "list"
+    data: list[ModelCard] = Field(default_factory=list)
+
+
+class PromptTokenUsageInfo(OpenAIBaseModel):
+    """Details of `UsageInfo.prompt_tokens`."""
+
+    cached_tokens: int | None = None
+    """Prompt tokens found in the prefix cache."""
+
+
+class UsageInfo(OpenAIBaseModel):
+    """Token counts of a request."""
+
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+    completion_tokens: int | None = 0
+    prompt_tokens_details: PromptTokenUsageInfo | None = None
+
+
+class StreamOptions(OpenAIBaseModel):
+    """Usage reporting in a stream."""
+
+    include_usage: bool | None = True
+    """Send a last chunk with the usage."""
+    continuous_usage_stats: bool | None = False
+    """Send the usage so far in every chunk; needs `include_usage`."""
+
+
+# -- sampling ---------------------------------------------------------------------------------------------------------
+
+
+class JsonSchemaResponseFormat(OpenAIBaseModel):
+    """Schema of a `ResponseFormat`."""
+
+    name: str
+    description: str | None = None
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(OpenAIBaseModel):
+    """Required format of the generated text."""
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchemaResponseFormat | None = None
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> Self:
+        if self.type == "json_schema" and (self.json_schema is None or self.json_schema.json_schema is None):
+            raise ValueError("`json_schema` needs a `schema`.")
+        return self
+
+    def constraint(self) -> dict[str, Any]:
+        """Return this format as arguments of `StructuredOutputsParams`; empty for text."""
+        match self.type:
+            case "json_object":
+                return {"json_object": True}
+            case "json_schema":
+                assert self.json_schema is not None
+                return {"json": self.json_schema.json_schema}
+            case "structural_tag":
+                return {"structural_tag": json.dumps(self.model_dump(by_alias=True, exclude_none=True))}
+        return {}
+
+
+class SamplingRequest(OpenAIBaseModel):
+    """Fields that chat and completion requests share, and their conversion to `SamplingParams`.
+
+    vLLM repeats them in ChatCompletionRequest and CompletionRequest.
+    """
+
+    model: str | None = None
+    """Served model name; None for the only model."""
+    frequency_penalty: float | None = 0.0
+    presence_penalty: float | None = 0.0
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    n: int | None = 1
+    seed: int | None = Field(None, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    min_tokens: int = 0
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = Field(None, ge=-1)
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] = Field(default_factory=list)
+    prompt_logprobs: int | None = None
+    user: str | None = None
+    priority: int = Field(0, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
+    request_id: str = Field(default_factory=random_uuid, max_length=MAX_ID_LENGTH)
+    return_tokens_as_token_ids: bool | None = None
+    """Return tokens beside log probabilities as `token_id:17`, not as text."""
+    return_token_ids: bool | None = None
+    vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None = None
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
+    structural_tag: str | None = None
+    guided_decoding_backend: str | None = None
+
+    # Features of vLLM that tracellm lacks; only values that request nothing are accepted.
+    best_of: int | None = None
+    use_beam_search: bool = False
+    length_penalty: float = 1.0
+    logits_processors: list[Any] | None = None
+    cache_salt: str | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+
+    unsupported_args: ClassVar[tuple[str, ...]] = ("use_beam_search", "cache_salt", "kv_transfer_params")
+
+    @model_validator(mode="after")
+    def _check_shared_fields(self) -> Self:
+        for name in self.unsupported_args:
+            if getattr(self, name):
+                raise ValueError(f"`{name}` is for what vLLM has and tracellm does not: leave it out.")
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("`stream_options` can only be given with `stream=true`.")
+        if self.stream and self.prompt_logprobs:
+            raise ValueError("`prompt_logprobs` are not available with `stream=true`.")
+        for name in ("stop", "bad_words"):
+            strings = getattr(self, name)
+            if isinstance(strings, list) and len(strings) > _MAX_STRINGS:
+                raise ValueError(f"`{name}` may hold at most {_MAX_STRINGS} strings, got {len(strings)}.")
+        return self
+
+    @property
+    def num_choices(self) -> int:
+        """Number of outputs per prompt."""
+        return 1 if self.n is None else self.n
+
+    def include_usage(self, force: bool = False) -> tuple[bool, bool]:
+        """Return whether the stream ends with the usage, and whether every chunk includes it.
+
+        vLLM: vllm/entrypoints/utils.py::should_include_usage.
+        """
+        if self.stream_options is None:
+            return force, force
+        usage = bool(self.stream_options.include_usage) or force
+        return usage, usage and bool(self.stream_options.continuous_usage_stats)
+
+    def _structured_outputs(self) -> StructuredOutputsParams | None:
+        """Combine all format fields into one constraint.
+
+        Raises:
+            EngineError: The fields contain more than one constraint.
+        """
+        params = None
+        if self.structured_outputs is not None:
+            params = StructuredOutputsParams(**self.structured_outputs)
+        fields = {
+            "json": self.guided_json,
+            "regex": self.guided_regex,
+            "choice": self.guided_choice,
+            "grammar": self.guided_grammar,
+            "whitespace_pattern": self.guided_whitespace_pattern,
+            "structural_tag": self.structural_tag,
+        }
+        constraints: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+        if self.response_format is not None:
+            for name, value in self.response_format.constraint().items():
+                if name in constraints:
+                    raise InvalidRequestError("`response_format` and another field ask for a form: keep one of them.")
+                constraints[name] = value
+        if not constraints:
+            return params
+        # The constructor rejects two constraints; vLLM assigns the fields, and the last one wins.
+        return StructuredOutputsParams(**constraints) if params is None else replace(params, **constraints)
+
+    def _sampling_params(
+        self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None, defaults: dict[str, Any]
+    ) -> SamplingParams:
+        """Convert these fields to sampling parameters.
+
+        Args:
+            max_tokens: Maximum number of tokens to generate.
+            logprobs: As in `SamplingParams`.
+            prompt_logprobs: As in `SamplingParams`.
+            defaults: Values of generation_config.json for fields that the request leaves out.
+
+        Raises:
+            EngineError: A value is invalid.
+        """
+        with_defaults = {
+            name: defaults.get(name) if (value := getattr(self, name)) is None else value
+            for name in ("repetition_penalty", "temperature", "top_p", "top_k", "min_p")
+        }
+        return SamplingParams.from_optional(
+            n=self.n,
+            best_of=self.best_of,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            **with_defaults,
+            seed=self.seed,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            ignore_eos=self.ignore_eos,
+            max_tokens=max_tokens,
+            min_tokens=self.min_tokens,
+            skip_special_tokens=self.skip_special_tokens,
+            spaces_between_special_tokens=self.spaces_between_special_tokens,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+            logits_processors=self.logits_processors,
+            truncate_prompt_tokens=self.truncate_prompt_tokens,
+            output_kind=RequestOutputKind.DELTA if self.stream else RequestOutputKind.FINAL_ONLY,
+            structured_outputs=self._structured_outputs(),
+            logit_bias=self.logit_bias,
+            bad_words=self.bad_words,
+            allowed_token_ids=self.allowed_token_ids,
+            extra_args=dict(self.vllm_xargs) if self.vllm_xargs else None,
+        )
+
+
+# -- /v1/chat/completions ---------------------------------------------------------------------------------------------
+
+
+class FunctionDefinition(OpenAIBaseModel):
+    """Function offered to the model."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ChatCompletionToolsParam(OpenAIBaseModel):
+    """Tool offered to the model through the chat template."""
+
+    type: Literal["function"] = "function"
+    function: FunctionDefinition
+
+
+class ChatCompletionRequest(SamplingRequest):
+    """Body of `/v1/chat/completions`."""
+
+    messages: list[dict[str, Any]]
+    logprobs: bool | None = False
+    top_logprobs: int | None = 0
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    """Newer name of `max_tokens`; takes precedence."""
+    tools: list[ChatCompletionToolsParam] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = "none"
+    parallel_tool_calls: bool | None = False
+    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    include_reasoning: bool = True
+    echo: bool = False
+    """Begin the output with the last message if it has the role of the response."""
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    documents: list[dict[str, str]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+
+    unsupported_args: ClassVar[tuple[str, ...]] = (*SamplingRequest.unsupported_args, "mm_processor_kwargs")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_tool_choice(cls, data: Any) -> Any:
+        """Default `tool_choice` to `auto` for a request with tools."""
+        if isinstance(data, dict) and "tool_choice" not in data and data.get("tools"):
+            return {**data, "tool_choice": "auto"}
+        return data
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("`top_logprobs` needs `logprobs=true`.")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("`continue_final_message` needs `add_generation_prompt=false`.")
+        if self.tool_choice not in (None, "none") and not self.tools:
+            raise ValueError("`tool_choice` needs `tools`.")
+        return self
+
+    def to_sampling_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> SamplingParams:
+        """Convert the request to sampling parameters; `echo` adds log probabilities of the prompt."""
+        prompt_logprobs = self.prompt_logprobs
+        if prompt_logprobs is None and self.echo:
+            prompt_logprobs = self.top_logprobs
+        logprobs = self.top_logprobs if self.logprobs else None
+        return self._sampling_params(max_tokens, logprobs, prompt_logprobs, default_sampling_params)
+
+
+class ChatMessage(OpenAIBaseModel):
+    """Generated message."""
+
+    role: str
+    content: str | None = None
+    refusal: str | None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: list[Any] = Field(default_factory=list)
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+
+class ChatCompletionLogProb(OpenAIBaseModel):
+    """Log probability of a token; -9999 stands for minus infinity, which JSON lacks."""
+
+    token: str
+    logprob: float = -9999.0
+    bytes: list[int] | None = None
+
+
+class ChatCompletionLogProbsContent(ChatCompletionLogProb):
+    """Log probability of a generated token, with those of the most likely tokens at its position."""
+
+    top_logprobs: list[ChatCompletionLogProb] = Field(default_factory=list)
+
+
+class ChatCompletionLogProbs(OpenAIBaseModel):
+    """Log probabilities, one entry per generated token."""
+
+    content: list[ChatCompletionLogProbsContent] | None = None
+
+
+class ChatCompletionResponseChoice(OpenAIBaseModel):
+    """One of the `n` outputs."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatCompletionLogProbs | None = None
+    finish_reason: str | None = "stop"
+    stop_reason: int | str | None = None
+    """Stop string or stop token that ended the output, or None."""
+    token_ids: list[int] | None = None
+
+
+class ChatCompletionResponse(OpenAIBaseModel):
+    """Complete response of `/v1/chat/completions`."""
+
+    id: str = Field(default_factory=lambda: f"chatcmpl-{random_uuid()}")
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int = Field(default_factory=unix_time)
+    model: str
+    choices: list[ChatCompletionResponseChoice]
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    usage: UsageInfo
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    prompt_token_ids: list[int] | None = None
+    kv_transfer_params: None = None
+
+
+class DeltaMessage(OpenAIBaseModel):
+    """New part of a generated message."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Any] = Field(default_factory=list)
+
+
+class ChatCompletionResponseStreamChoice(OpenAIBaseModel):
+    """New part of one of the `n` outputs."""
+
+    index: int
+    delta: DeltaMessage
+    logprobs: ChatCompletionLogProbs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | None = None
+
+
+class ChatCompletionStreamResponse(OpenAIBaseModel):
+    """Chunk of a chat stream."""
+
+    id: str = Field(default_factory=lambda: f"chatcmpl-{random_uuid()}")
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int = Field(default_factory=unix_time)
+    model: str
+    choices: list[ChatCompletionResponseStreamChoice]
+    usage: UsageInfo | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+# -- /v1/completions --------------------------------------------------------------------------------------------------
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)
+
+
+class CompletionRequest(SamplingRequest):
+    """Body of `/v1/completions`."""
+
+    prompt: str | list[str] | list[int] | list[list[int]] | None = None
+    """Text, list of texts, token ids, or list of token id lists."""
+    echo: bool | None = False
+    """Begin the output with the prompt."""
+    logprobs: int | None = None
+    max_tokens: int | None = 16
+    suffix: str | None = None
+    add_special_tokens: bool = True
+    prompt_embeds: Any = None
+
+    unsupported_args: ClassVar[tuple[str, ...]] = (*SamplingRequest.unsupported_args, "suffix", "prompt_embeds")
+
+    @field_validator("prompt", mode="wrap")
+    @classmethod
+    def _check_prompt(cls, value: Any, handler: Any) -> Any:
+        """Validate without `handler`: it reports an error for each union member, and is slow for token ids."""
+        if value is None or isinstance(value, str):
+            return value
+        is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if value and (is_texts or _is_token_ids(value)):
+            return value
+        if value and isinstance(value, list) and all(_is_token_ids(item) for item in value):
+            return value
+        raise ValueError("must be a text, a list of texts, a list of token ids, or a list of such lists, none empty.")
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if self.prompt is None or self.prompt == "":
+            raise ValueError("`prompt` must be given, and not be empty.")
+        if self.logprobs is not None and self.logprobs < 0:
+            raise ValueError(f"`logprobs` must be at least 0, got {self.logprobs}.")
+        return self
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Prompts as a list, each a text or token ids."""
+        prompt: Any = self.prompt
+        return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+
+    @property
+    def only_echo(self) -> bool:
+        """True to return only the prompt, for its log probabilities; one token is generated and dropped."""
+        return bool(self.echo) and self.max_tokens == 0
+
+    def to_sampling_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> SamplingParams:
+        """Convert the request to sampling parameters; `echo` adds log probabilities of the prompt."""
+        prompt_logprobs = self.prompt_logprobs
+        if prompt_logprobs is None and self.echo:
+            prompt_logprobs = self.logprobs
+        if self.only_echo:
+            max_tokens = 1
+        return self._sampling_params(max_tokens, self.logprobs, prompt_logprobs, default_sampling_params)
+
+
+class CompletionLogProbs(OpenAIBaseModel):
+    """Log probabilities as parallel lists, one entry per token."""
+
+    text_offset: list[int] = Field(default_factory=list)
+    """Offset of each token in the text, in characters."""
+    token_logprobs: list[float | None] = Field(default_factory=list)
+    tokens: list[str] = Field(default_factory=list)
+    top_logprobs: list[dict[str, float] | None] = Field(default_factory=list)
+
+
+class CompletionResponseChoice(OpenAIBaseModel):
+    """One output; those of the first prompt come first."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogProbs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    """Stop string or stop token that ended the output, or None."""
+    token_ids: list[int] | None = None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class CompletionResponse(OpenAIBaseModel):
+    """Complete response of `/v1/completions`."""
+
+    id: str = Field(default_factory=lambda: f"cmpl-{random_uuid()}")
+    object: Literal["text_completion"] = "text_completion"
+    created: int = Field(default_factory=unix_time)
+    model: str
+    choices: list[CompletionResponseChoice]
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    usage: UsageInfo
+    kv_transfer_params: None = None
+
+
+class CompletionResponseStreamChoice(OpenAIBaseModel):
+    """New part of one output."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogProbs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
+
+
+class CompletionStreamResponse(OpenAIBaseModel):
+    """Chunk of a completion stream."""
+
+    id: str = Field(default_factory=lambda: f"cmpl-{random_uuid()}")
+    object: Literal["text_completion"] = "text_completion"
+    created: int = Field(default_factory=unix_time)
+    model: str
+    choices: list[CompletionResponseStreamChoice]
+    usage: UsageInfo | None = None
+
+
+# -- /tokenize and /detokenize ----------------------------------------------------------------------------------------
+
+
+class TokenizeCompletionRequest(OpenAIBaseModel):
+    """Body of `/tokenize` for a text, tokenized as by `/v1/completions`."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = False
+
+
+class TokenizeChatRequest(OpenAIBaseModel):
+    """Body of `/tokenize` for a conversation, tokenized as by `/v1/chat/completions`."""
+
+    model: str | None = None
+    messages: list[dict[str, Any]]
+    add_generation_prompt: bool = True
+    return_token_strs: bool | None = False
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[ChatCompletionToolsParam] | None = None
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("`continue_final_message` needs `add_generation_prompt=false`.")
+        return self
+
+
+TokenizeRequest = TokenizeCompletionRequest | TokenizeChatRequest
+
+
+class TokenizeResponse(OpenAIBaseModel):
+    """Response of `/tokenize`."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+    """Tokens as strings of the vocabulary."""
+
+
+class DetokenizeRequest(OpenAIBaseModel):
+    """Body of `/detokenize`."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class DetokenizeResponse(OpenAIBaseModel):
+    """Response of `/detokenize`."""
+
+    prompt: str
