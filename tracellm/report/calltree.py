@@ -6,8 +6,8 @@
     │ └ LLM.generate → list[2 RequestOutput]                                     214 ms   0.31 ms
     │   ├ steps 2-16: decode, 2 requests                              ×15        102 ms
 
-Total is the time of all the calls that a row stands for, own the part of it that was not spent in the calls below, nor
-in recording, which has a column of its own where some was recorded.
+Total is the time of all calls of a row. Own is the part not spent in the calls below it or in recording. Recording time
+has a column of its own if there is any.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,20 +29,20 @@ from tracellm.trace.model import Span, Trace
 __all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
 
 MOST_STEP_GROUPS = 40
-"""Most groups of alike steps; beyond, those in the middle are one row."""
+"""Maximum number of groups of alike steps; if there are more, those in the middle share one row."""
 
 _LONGEST_RESULT = 60
 _LONGEST_ERROR = 200
 """Characters."""
 
 _LEAST_RESULT = len(" → list…")
-"""Columns that a result needs to be readable."""
+"""Minimum width of a result, in columns."""
 
 _MOST_MORE = 4
-"""Calls that a group of steps may have beyond those of another, and still not be written out."""
+"""Maximum number of calls that a group adds to an earlier one before its calls are written out again."""
 
 _NUMBERS = (7, 10, 10, 11)
-"""Columns of the count, the total, the own and the recording's time, each with a blank before it."""
+"""Widths in columns of count, total, own and recording time, each with a leading blank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _columns(cells: list[str], room: int, widths: Sequence[int]) -> str:
 
 
 def _cut(line: str, room: int) -> str:
-    """Cut the line to the room, with an ellipsis."""
+    """Cut the line to `room` columns, with an ellipsis."""
     return line if cell_len(line) <= room else set_cell_size(line, room - 1).rstrip() + "…"
 
 
@@ -153,7 +153,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
 
 
 def _names(node: Node) -> set[str]:
-    """The names of all calls below; a failed call has another name, so that it is written out."""
+    """Return the names of all calls below; a failed call gets a distinct name, so it is written out."""
     return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
 
 
@@ -164,7 +164,7 @@ def _same_calls(name: str, more: set[str], lang: str) -> str:
 
 
 def written_out(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield the nodes that get a row; the calls of a repeated sequence stand for themselves."""
+    """Yield the nodes that get a row; the calls of a repeated sequence replace its node."""
     for node in nodes:
         if node.kind == "repeat":
             yield from written_out(node.children)

@@ -49,7 +49,7 @@ class RequestInSteps:
 class StepRow:
     """One step, or several in a row in which nothing changed; `before` is the step before them.
 
-    `engine` counts engines from 1 in the first row of each, if there are several; else it is 0.
+    `engine` is the engine's number, from 1, in its first row if there are several engines; else it is 0.
     """
 
     steps: tuple[Step, ...]
@@ -177,7 +177,7 @@ def _cells(row: StepRow, lang: str) -> list[str]:
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
-    """The step and its kind to the left, numbers to the right."""
+    """Align the step and its kind to the left, numbers to the right."""
     left = [set_cell_size(cell, width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
     right = [" " * (width - cell_len(cell)) + cell for cell, width in zip(cells[2:], widths[2:], strict=True)]
     return "  ".join([*left, *right])

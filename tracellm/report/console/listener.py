@@ -1,8 +1,8 @@
 """The live console: prints spans as they end, in a readable order.
 
 Start-up is printed outside in, client, model, cache, though the spans end inside out. The first step of each kind,
-prefill or decode, is printed in full. Later, a run of alike steps is one line, printed when it is over, and a step with
-a change has a line of its own, with the change below it.
+prefill or decode, is printed in full. Later, a run of alike steps is one line, printed when it is over. A step with a
+change has a line of its own, with the change below it.
 
 Spans of different processes come in any order: the client's process may be read after the engine core's, or before it.
 An engine's load is printed once it is complete and its client was printed. Its steps are held back until then; only so
@@ -42,13 +42,13 @@ _MAIN = "main"
 """The script's process. An engine's steps end there after its start-up, and are never held back."""
 
 _IN_PROCESS = "InprocClient"
-"""The client that makes its engine core itself: when it has ended, the whole start-up was read."""
+"""The client that makes its engine core itself: when its span ends, the whole start-up has been read."""
 
 _MOST_HELD = 64
 """Steps held back at most for a start-up that has not been read."""
 
 _LAST_SENDS = 64
-"""Messages encoded last, among which is the one that the ending call has encoded."""
+"""Number of recent sends kept, to recognize an `encode` whose `encode_into` was already counted."""
 
 _LONGEST_ERROR = 500  # characters
 
@@ -96,7 +96,7 @@ class Console:
             self._print_ready()
 
     def depth_limited(self, steps: int, size: int) -> None:
-        """Print that from here on, after so many steps and bytes of records, only requests and steps are recorded."""
+        """Print that only requests and steps are recorded from here on, and the limit that was reached."""
         self._print_run()
         self._terminal.line(
             text(self._lang, "console.depth_limited", steps=steps, size=byte_size(size)), style="yellow"
@@ -131,7 +131,7 @@ class Console:
             self._terminal.line(self._error(error, str(manifest.get("cwd"))), style="red")
 
     def _status(self, manifest: Mapping[str, Any]) -> str:
-        """How the run ended, with its exit status where no exception explains it."""
+        """Return the outcome of the run, with its exit status if no exception explains it."""
         key = f"common.status.{manifest.get('status')}"
         status = text(self._lang, key if key in texts(self._lang) else "common.status.unknown")
         if manifest.get("status") == "failed" and manifest.get("error") is None:

@@ -138,7 +138,7 @@ INSIDE = frozenset({
 
 
 MOST_GROUPS = 12
-"""Groups of steps, besides the first two, that get an arrow before anything of rank 2 and later."""
+"""Number of groups of steps, besides the first two, whose arrow is drawn before all of rank 2 and later."""
 
 MOST_MESSAGES = 3
 """Messages of a type, sent outside of steps, that are drawn before anything else."""
@@ -147,8 +147,8 @@ _LATER = 1000
 """Added to the rank of calls in other steps than the first prefill and the first decode."""
 
 _Place = Literal["", "prefill", "decode", "head", "later"]
-"""Position of a call: outside of steps; in the first group of steps with a prefill, or the first of decodes only; the
-call that stands for another group; below that."""
+"""Position of a call: outside of steps; in the first group of steps with a prefill; in the first group of decodes only;
+at the head of another group; below such a head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, le
 
 
 def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
-    """Calls, by `id(node)` with their count, of steps that called only what earlier steps of their kind did."""
+    """Return the count of each call, by `id(node)`, in steps that made no new call for their kind."""
     known: dict[bool, set[Hashable]] = {}
     repeated: dict[int, int] = {}
     for group in walk(roots):
@@ -305,9 +305,10 @@ def _in_chain(node: Node) -> bool:
 
 
 def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]) -> int:
-    """The boundary takes room, too: the decode step is drawn in short, and of later steps only their messages.
+    """Return the rank of a call in a run of several processes, whose messages need space too.
 
-    The handling of outputs and of incoming requests is drawn.
+    The decode step is shortened, and later steps show only their messages. The handling of outputs and of incoming
+    requests is drawn.
     """
     name = node.span.name
     if place == "head":

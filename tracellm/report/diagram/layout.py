@@ -56,7 +56,7 @@ def lay_out(tree: DiagramTree) -> DiagramTree:
 
 
 def _drawn_nowhere(root: Node, tree: DiagramTree) -> Iterator[str]:
-    """The spans of calls that have no arrow and are in no arrow's `inside`."""
+    """Yield the span ids of calls that have no arrow and are in no arrow's `inside`."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -92,7 +92,7 @@ class _Layout:
         return [item for child in node.children for item in self._node(child, around, node.count)]
 
     def _node(self, node: Node, around: Node, of: int) -> list[Item]:
-        """The items of a node within `around`, the call drawn last around it, which ran `of` times."""
+        """Return the items of a node within `around`, the nearest enclosing call drawn, which ran `of` times."""
         if node.kind == "call":
             return self._call(node, around, of)
         if node.kind in ("line", "repeat"):

@@ -134,7 +134,7 @@ class _Finder:
         return self._from_outside(node.span)
 
     def _nearest_drawn(self, caller: Span) -> Span:
-        """The drawn call that leads to this one, or itself."""
+        """Return the nearest drawn call around this one, or the call itself."""
         above: Span | None = caller
         while above is not None and above.span_id not in self._drawn:
             above = self._story.above(above)

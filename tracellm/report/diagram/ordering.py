@@ -65,7 +65,7 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
 
 
 def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
-    """Messages that each process sent from outside its main thread, and the times of those to it, by process id."""
+    """Return the messages each process sent outside its main thread, and the arrival times of those it received."""
     sends: dict[int, list[Span]] = {}
     came: dict[int, list[int]] = {}
     for message in trace.messages:
@@ -78,9 +78,9 @@ def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[in
 
 
 def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
-    """When each message was taken, by the id of its send, and which call of WAITS took which.
+    """Return when each message was taken, the message taken by each call of WAITS, and when its processing ended.
 
-    The last of the three has the end of the call in which the taken message was processed, if there is such a call.
+    Keys are span ids: of the send, of the waiting call, and of the send. The third is known inside an `LLMEngine.step`.
     """
     taken: dict[str, int] = {}
     waits: dict[str, str] = {}
@@ -146,7 +146,7 @@ def _turns(
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
             found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
-    quiet = 0  # end of the client's processing of the last outputs: a step without outputs stands after it
+    quiet = 0  # a step without outputs stands after the end of the client's processing of the last outputs
     for place, part in enumerate(core):
         if place in sent:
             quiet = max(until.get(send.span_id, 0) for send in sent[place])
@@ -204,7 +204,7 @@ def _sent_after(
 
 
 def _taken_up(core: Sequence[Span], others: Sequence[Span], by_part: Mapping[str, Moment]) -> dict[str, Moment]:
-    """Moments of the work of other threads on incoming messages: when the main thread takes these up."""
+    """Return the moments of other threads' work on incoming messages: when the main thread handles these."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     for number, part in enumerate(others):
@@ -253,9 +253,9 @@ def _pid(span: Span) -> int:
 
 
 _RECENT = 50
-"""Parts placed last among which the call that started the next one is searched."""
+"""Number of recently placed parts that are searched for the call that started the next one."""
 _FARTHEST = 1000
-"""Calls above a part that are searched at most."""
+"""Maximum number of calls above a part that are searched."""
 
 _COROUTINES = ("coroutine", "async_generator")
 
@@ -268,7 +268,7 @@ def place_parts(
     when: Mapping[str, Moment],
     callers: Mapping[str, Span | None],
 ) -> None:
-    """Put parts, in their order, among the calls of `top`, or into those of these that wait.
+    """Put parts, in their order, among the calls of `top`, or below a call that waits for them.
 
     Args:
         top: the tree, which is changed.
@@ -295,7 +295,7 @@ class _Placement:
         self._when = when
 
     def merge(self, node: Node, parts: list[Node]) -> list[tuple[Node, list[Node]]]:
-        """Put parts among a node's calls, and return the calls that some belong in, with these."""
+        """Put parts among a node's calls; return the calls that contain parts, with these parts."""
         placed: list[Node] = []
         inside: dict[int, tuple[Node, list[Node]]] = {}
         own = iter(node.children)
@@ -341,7 +341,7 @@ class _Placement:
         return found
 
     def _ancestors(self, part: Node, placed: list[Node]) -> list[Node]:
-        """The call in which this part was started, among the parts placed before it."""
+        """Return the call that started this part, if it is among the last parts placed; else an empty list."""
         recent = {one.span.span_id: one for one in placed[-_RECENT:] if one.spans and self._lanes.is_host(one.span)}
         if not recent:
             return []

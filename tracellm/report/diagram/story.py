@@ -125,7 +125,7 @@ class DiagramTree(CallTree):
 
 
 def order_by_cause(tree: DiagramTree) -> DiagramTree:
-    """Put the parts of all lanes in one order, in which causes come first. A tree of one lane is not changed."""
+    """Put the parts of all lanes in one order, each after its cause. A tree of one lane is not changed."""
     trace, roots = tree.trace, tree.roots
     if not is_story(trace):
         return tree
@@ -209,7 +209,7 @@ def _swallow(node: Node, child: Node) -> None:
 
 
 def _detach(root: Node, lanes: Lanes) -> list[tuple[Node, Span | None]]:
-    """Take the parts out of a tree, each with its caller: the beginnings of lanes, and the work of long calls."""
+    """Remove the parts from a tree; return each with its caller. Parts begin lanes, or are the work of long calls."""
     parts: list[tuple[Node, Span | None]] = []
     for node in list(walk([root])):
         if node.children:

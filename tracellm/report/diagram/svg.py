@@ -77,8 +77,8 @@ TITLE, LABEL = 13.0, 11.5
 MARGIN = 16.0
 """Margin at both sides of the drawing, in pixels."""
 WIDEST, MOST_LINES = 180.0, 3
-"""A label is wrapped at this many pixels, or at the end of its arrow if that is farther, and cut after this many lines;
-a tooltip has its whole text."""
+"""Width in pixels at which a label is wrapped, or the end of its arrow if that is farther; and its maximum number of
+lines. The tooltip has the whole text."""
 
 LOOP_LABEL = 120.0
 """Width in pixels that a loop's label has at least before it is wrapped."""

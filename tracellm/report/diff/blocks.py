@@ -100,7 +100,7 @@ def _lines(table: Table, width: int) -> Iterator[str]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """Widths of the columns: those of the cells; if that is too wide, the widest text column shrinks, names last."""
+    """Return the widths of the columns: those of their cells, or less on a narrow page. Names shrink last."""
     widths = []
     for index, column in enumerate(table.columns):
         cells = [line for row in table.rows for line in row[index]]
@@ -117,7 +117,7 @@ def _widths(table: Table, width: int) -> list[int]:
 
 
 def _narrow(widths: list[int], texts: list[int], room: int, narrowest: int) -> None:
-    """Shrink the widest of the columns `texts` until all columns fit into `room`, or these are narrow enough."""
+    """Shrink the widest of the columns `texts` until all fit into `room`, or the widest has the minimum width."""
     while texts and (excess := sum(widths) - room) > 0:
         most = max(widths[index] for index in texts)
         if most <= narrowest:

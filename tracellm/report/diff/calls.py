@@ -19,7 +19,7 @@ _LONGEST_NAME = 120
 
 
 def calls_part(comparison: Comparison, lang: str) -> list[Block]:
-    """The part with its heading."""
+    """Return the part about calls, with its heading."""
     blocks: list[Block] = [Heading(text(lang, "diff.calls"))]
     pairs = comparison.calls
     if not pairs:

@@ -17,7 +17,7 @@ _MOST_NAMES = 3
 
 
 def requests_part(comparison: Comparison, lang: str) -> list[Block]:
-    """The part with its heading."""
+    """Return the part about requests, with its heading."""
     blocks: list[Block] = [Heading(text(lang, "diff.requests"))]
     pairs = comparison.requests
     if not pairs:

@@ -19,7 +19,7 @@ _Cell = list[str]
 
 
 def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
-    """The part with its heading."""
+    """Return the part about facts of the two runs, with its heading."""
     none = [text(lang, "diff.runs.none")]
     always = {"run", "client", "rule", "processes", "threads"}
     rows: list[tuple[Sequence[str], ...]] = []
@@ -48,7 +48,7 @@ def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
 
 
 def runs_alike(a: RunFolder, b: RunFolder) -> bool:
-    """Return whether both ran the same thing in the same place, and ended alike."""
+    """Return whether all facts of both runs are the same, except their folders."""
     return all(tell(a, "en") == tell(b, "en") for name, tell in _ROWS.items() if name != "run") and all(
         tell(a) == tell(b) for tell in _MAPS.values()
     )

@@ -22,7 +22,7 @@ _LONGEST_TEXT = 24
 
 
 def steps_part(comparison: Comparison, lang: str) -> list[Block]:
-    """The part with its heading."""
+    """Return the part about steps, with its heading."""
     blocks: list[Block] = [Heading(text(lang, "diff.steps"))]
     a, b = comparison.num_steps
     if not (a or b):

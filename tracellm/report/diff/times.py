@@ -15,7 +15,7 @@ RUNS = ("A", "B")
 
 
 def boundary_part(comparison: Comparison, lang: str) -> list[Block]:
-    """The part with its heading."""
+    """Return the part about processes and messages, with its heading."""
     blocks: list[Block] = [Heading(text(lang, "diff.boundary"))]
     if not any(boundary.all.count for boundary in comparison.boundaries):
         return [*blocks, Paragraph(text(lang, "diff.boundary.none"))]
@@ -65,7 +65,7 @@ _FEWEST = 4
 
 
 def times_part(comparison: Comparison, lang: str) -> list[Block]:
-    """The part with its heading; nothing where neither run has any time."""
+    """Return the part about times, with its heading; empty if neither run has any."""
     both, counts = comparison.times, comparison.num_steps
     none = text(lang, "diff.runs.none")
     banded = max(counts) >= _FEWEST

@@ -61,7 +61,7 @@ def _work(comparison: Comparison, alike: bool, lang: str) -> str:
 
 
 def _tokens(comparison: Comparison, lang: str) -> str | None:
-    """The requests that one run lacks, or with another prompt or other tokens; None without any."""
+    """Return a clause on missing requests, and on other prompts or tokens; None without any."""
     pairs = comparison.requests
     both = [pair for pair in pairs if pair.a and pair.b]
     clauses = []
@@ -79,7 +79,7 @@ def _tokens(comparison: Comparison, lang: str) -> str | None:
 
 
 def _shorter(pair: RequestPair) -> str:
-    """The run in which the request got only the beginning of the other's tokens; empty for neither."""
+    """Return the run whose tokens are only the beginning of the other's; empty for neither."""
     a, b = (life.token_ids if life else None for life in (pair.a, pair.b))
     if a is None or b is None or len(a) == len(b) or a[: len(b)] != b[: len(a)]:
         return ""
@@ -87,7 +87,7 @@ def _shorter(pair: RequestPair) -> str:
 
 
 def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
-    """The processes and messages of each run with several."""
+    """Return the processes and messages of each run with several processes."""
     clauses = []
     for name, run, boundary, times, steps in zip(
         RUNS, runs, comparison.boundaries, comparison.times, comparison.num_steps, strict=True

@@ -27,13 +27,13 @@ __all__ = [
 Manifest = Mapping[str, Any]
 
 _MOST_FUNCTIONS = 3
-"""Most functions that a sentence names."""
+"""Maximum number of functions named in a sentence."""
 
 _TOO_MUCH = 1e18
-"""No count and no time is as large. Infinity, which a damaged run.json may have, is; NaN is not less."""
+"""Bound of plausible counts and times; a number in a damaged run.json may be larger, infinite or NaN."""
 
 _IMPLIED = {"steps": ("schedules", "endings", "samples")}
-"""Subjects that are missing, too, if another is not recorded."""
+"""Subjects that are also missing if another one is not recorded."""
 
 
 def recording_options(manifest: Manifest) -> str:

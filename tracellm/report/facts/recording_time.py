@@ -1,7 +1,7 @@
 """Recording time: the part of a run that the recording itself took, in each engine step and in generation.
 
-Captures and the writing of records stand on spans as `tracellm.recording.duration_ns`. The rest of a probe's cost is
-too short to time: run.json has what the probe of one call takes (`probes.per_call_us`).
+Spans have the time of captures and of writing records as `tracellm.recording.duration_ns`. The rest of a probe's cost
+is too short to time: run.json has what the probe of one call takes (`probes.per_call_us`).
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def share_of_generation(trace: Trace, manifest: Mapping[str, Any]) -> float | No
     """Return the recording's share of generation, or None without steps or without a probe's cost in run.json.
 
     The sum is that of run.json's `probes.share`, within generation: a probe's cost for each call that began there, and
-    the recording time of calls. A call that goes on before or after counts with the part of its time that lies within.
+    the recording time of calls. A call that overlaps generation counts in part.
     Several processes add up.
     """
     probes = manifest.get("probes")

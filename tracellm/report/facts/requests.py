@@ -44,9 +44,9 @@ class RequestFacts:
 class RequestTimes:
     """Times of a request in each state, in seconds; None for a state that it did not reach.
 
-    They are those of vLLM's metrics: `queued` until the start of the step that first computed some of it, `prefill`
-    until the end of the step with its first token, `decode` until the end of that with its last. `first_token` is the
-    time from submission to the first token.
+    The states are those of vLLM's metrics. `queued` ends with the start of the first step that computes some of it,
+    `prefill` with the end of the step that gives its first token, and `decode` with the end of the step that gives its
+    last. `first_token` is the time from submission to the first token.
     """
 
     queued: float | None

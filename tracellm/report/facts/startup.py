@@ -29,7 +29,7 @@ __all__ = [
 
 
 MAKING_ENGINE = "LLMEngine.from_engine_args"
-"""The call around `make_client` in which `multiprocess_mode` is an argument: None where the environment decides."""
+"""The call around `make_client` that takes `multiprocess_mode`; None leaves the choice to the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ClientChoice:
     executor_class: str
     choice: str
     is_real_vllm: bool = False
-    """A vLLM chose, not the engine of this project."""
+    """A real vLLM chose, not the engine of this project."""
     by_argument: bool | None = None
     """`multiprocess_mode` was passed as an argument; None where that is not recorded."""
 
@@ -69,11 +69,11 @@ class ModelLoad:
     ops: str | None
     """The implementation of the layers' operations."""
     ops_reason: str | None
-    """Reason for it, as a code (`OpsReason` in the engine's config.py)."""
+    """Reason for it, as a code (`OpsReason` in engine/config/vllm_config.py)."""
     stages: tuple[LoadStage, ...]
     async_reason: str | None = None
-    """Reason for asynchronous scheduling, as a code (`AsyncSchedulingReason` in the engine's config.py); None without
-    it."""
+    """Reason for asynchronous scheduling, as a code (`AsyncSchedulingReason` in engine/config/vllm_config.py); None
+    without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def is_about_startup(span: Span) -> bool:
 
 @per_trace
 def startup_spans(trace: Trace) -> list[Span]:
-    """The spans about the start-up: a handful among a million, read by several reports."""
+    """Return the spans about the start-up; cached, since several reports need these few among a million."""
     return [
         span
         for span in trace.spans
@@ -161,7 +161,7 @@ def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
 
 
 _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
-"""The attribute that marks a stage's span: the first span, by its end, that has it."""
+"""Attribute that identifies a stage's span: the first span to end that has it."""
 
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:

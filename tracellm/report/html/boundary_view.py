@@ -46,7 +46,7 @@ def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
 
 
 def _role(one: ProcessFacts) -> str:
-    """The process's role in the engine, by its steps, or without any by its name."""
+    """Return the process's role in the engine, found by its steps, or by its name if it has none."""
     if one.steps or one.name.startswith("EngineCore"):
         return "engine"
     return "worker" if one.name.startswith(("VllmWorker", "Worker")) else "client"

@@ -19,7 +19,7 @@ MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
 """Characters of one prompt or one output."""
 MOST_CHARACTERS_IN_ALL = 400_000
-"""Characters of all of them; after that only the beginning of each is shown."""
+"""Characters of all prompts and outputs; beyond that only the beginning of each is shown."""
 BEGINNING = 300
 _LONGEST_PATH = 80
 _LONGEST_ERROR = 2000
@@ -41,7 +41,7 @@ def requests_view(trace: Trace, lang: str) -> _View:
 
 
 def _asked(trace: Trace, request: RequestFacts) -> list[str]:
-    """The HTTP request that submitted it: `POST /v1/completions → 200`; empty if a script did."""
+    """Return the HTTP request that submitted it: `POST /v1/completions → 200`; empty if a script did."""
     above = trace.by_id.get(request.span_id)
     while above is not None and names.HTTP_METHOD not in above.attributes:
         above = trace.parent(above)
@@ -90,7 +90,7 @@ def _outputs(
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
-    """The reason of its end, and its times."""
+    """Return the finish reason of a request, and its times."""
     facts = [
         text(lang, "html.request.unfinished")
         if request.finish_reason is None

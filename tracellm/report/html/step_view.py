@@ -78,7 +78,7 @@ def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
 
 
 def _each(row: StepRow, lang: str) -> str:
-    """The number of tokens that each of several steps computed; empty for one step, or different numbers."""
+    """Return the number of tokens per step of several steps; empty for one step, or if the numbers differ."""
     different = {step.num_tokens for step in row.steps}
     if len(row.steps) == 1 or len(different) > 1:
         return ""

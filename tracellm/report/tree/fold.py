@@ -33,7 +33,7 @@ def merge(nodes: Sequence[Node]) -> Node:
 
 @dataclass(slots=True)
 class _List:
-    """Facts about siblings, found once for all lists with the same digests.
+    """Cached facts about siblings, shared by all lists with the same digests.
 
     Attributes:
         shapes: the digests.
@@ -249,7 +249,7 @@ def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None
 
 
 def _with_sequences(lists: Sequence[Sequence[Node]]) -> Sequence[Sequence[Node]]:
-    """Make a sequence that one of the lists repeats a `repeat` of one round where it occurs once in another."""
+    """Wrap a sequence in a `repeat` of one round where it occurs once in a list and is repeated in another."""
     nested: list[set[tuple[Hashable, ...]]] = []  # the sequences by the depth of repeats in them, the innermost first
     for nodes in lists:
         for node in nodes:

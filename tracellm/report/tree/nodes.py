@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 DEEPEST = 100
-"""Calls nested deeper than this, as by a recursive function of the user's, are counted into the node at this depth."""
+"""Maximum depth of nodes; calls nested deeper, as by a recursive function, are counted in the node there."""
 
 _DISTINCTIVE = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
 """Attributes of few calls that distinguish a call from others of its name."""
@@ -73,9 +73,9 @@ class Shape:
 class Node(msgspec.Struct, eq=False, gc=False):
     """Calls drawn as one, with their times in nanoseconds, summed.
 
-    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine steps
-    in which nothing changed, `repeat` for a repeated sequence of calls. Only `call` has spans of its own. Empty
-    sequences may be shared by many nodes: assign another, never change one.
+    `call` stands for spans, and `line` for a line of the user's script with the calls made there. `steps` stands for
+    engine steps in which nothing changed, and `repeat` for a repeated sequence of calls. Only `call` has spans of its
+    own. Empty sequences may be shared by many nodes: assign another, never change one.
     """
 
     kind: Literal["call", "line", "steps", "repeat"]
@@ -244,7 +244,7 @@ def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
 
 
 def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
-    """The nearest span around a request's life that is none itself, cached by id."""
+    """Return the id of the nearest span around a request's life that is not itself a life; cached in `lives`."""
     path: list[str] = []
     while id is not None and id in lives:
         path.append(id)
@@ -263,7 +263,7 @@ def _settle(roots: Sequence[Node], several_threads: bool) -> None:
         parents = [node for node in level if node.children]
         for node in parents:
             node.own_ns -= _covered_ns(node, _in_its_thread(node) if several_threads else node.children)
-            if node.own_ns < 0:  # in a damaged recording it took longer than there was time
+            if node.own_ns < 0:  # in a damaged recording it may exceed the span's time
                 node.recording_ns += node.own_ns
                 node.own_ns = 0
         level = [child for node in parents for child in node.children]
@@ -279,9 +279,8 @@ def _settle(roots: Sequence[Node], several_threads: bool) -> None:
 def _in_its_thread(node: Node) -> Iterator[Node]:
     """The callees in the call's own thread.
 
-    Work of another thread or process goes on beside the call that started it, often long after. So that call's own time
-    goes on too, even if it only waits, and the own times of a thread that runs one call at a time sum to its time in
-    calls.
+    Work of another thread or process goes on beside the call that started it, often long after. So the waiting call's
+    own time continues. The own times of a thread that runs one call at a time sum to its time in calls.
     """
     span = node.spans[0]
     process, thread = span.process, span.attributes.get(names.THREAD_NAME)

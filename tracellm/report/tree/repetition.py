@@ -1,9 +1,9 @@
 """Repetition in a list of siblings, decided on the digests of their subtrees alone; `fold.py` acts on it.
 
-Two neighbours are alike if their digests are the same (`nodes.Shape`), or if they are the same call and one called
-directly all that the other did and more: allocating a slot takes a new block only sometimes, and is still the same
-work. Runs of alike calls are found first, then sequences of them within a window, the shortest first; then sequences of
-those, until there are none.
+Two neighbours are alike if their digests are the same (`nodes.Shape`). They are also alike if they are the same call,
+and one made all direct calls of the other and more. For example, allocating a slot takes a new block only sometimes,
+and is still the same work. Runs of alike calls are found first, then sequences of them within a window, the shortest
+first; then sequences of those, until there are none.
 
 The time is linear in the siblings, times the nesting depth of repetition: at most the logarithm of their number.
 """
@@ -114,7 +114,7 @@ def _same(one: _Item, other: _Item) -> bool:
 
 
 def _alike(some: frozenset[Hashable], others: frozenset[Hashable]) -> bool:
-    """Return whether two nodes of one call made the same calls, or one of them all of the other's and more."""
+    """Return whether two nodes of one call made the same calls, or one made those of the other and more."""
     return some == others or (bool(some) and bool(others) and (some <= others or others <= some))
 
 

@@ -75,7 +75,7 @@ def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
 
 
 def _in_its_place(hidden: Node, of: int) -> Sequence[Node]:
-    """The callees of a hidden call; repeated ones still take turns."""
+    """Return the callees of a hidden call, as one `repeat` node if it was repeated."""
     if hidden.count <= of or len(hidden.children) < 2:
         return hidden.children
     key = ("repeat", tuple(child.key for child in hidden.children))

@@ -31,7 +31,7 @@ def group_steps(
     turns: Mapping[str, str] | None = None,
     folder: Folder | None = None,
 ) -> Callable[[Sequence[Node]], Sequence[Node]]:
-    """Return a change of siblings, for `Folder`: each run of alike steps becomes a `steps` node.
+    """Return a function for `Folder` that turns each run of alike steps among siblings into a `steps` node.
 
     Args:
         trace: the trace of the steps.
@@ -67,7 +67,7 @@ def step_head(group: Node) -> Node:
 
 
 def _units(siblings: Sequence[Node], step_of: Mapping[str, Step], folder: Folder) -> list[Node]:
-    """The siblings with each run of alike steps, and of the calls that repeat with them, as one node."""
+    """Return the siblings, with each run of alike steps and of the calls repeated with them as one node."""
     found: list[Node] = []
     waiting: list[Node] = []  # calls since the last step: do they belong to the next one?
     groups: list[list[Node]] = []
@@ -112,7 +112,7 @@ def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder
 
 
 def _merged(found: Sequence[Node], groups: Sequence[Sequence[Node]], folder: Folder) -> list[Node]:
-    """The nodes found, with each group in the place of its first node."""
+    """Return the nodes found, with each group merged at the position of its first node."""
     merged = {id(group[0]): folder.merge(group) for group in groups}
     return [merged.get(id(node), node) for node in found]
 
@@ -134,7 +134,7 @@ def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hash
 
 
 def _common_end(nodes: list[Node], keys: list[Hashable]) -> int:
-    """The number of the last `nodes` that have the last of `keys`, in order."""
+    """Return how many nodes at the end have the same keys as the end of `keys`."""
     length = 0
     while length < min(len(nodes), len(keys)) and nodes[-1 - length].key == keys[-1 - length]:
         length += 1
@@ -174,7 +174,7 @@ def condense(tree: T, most: int) -> T:
 
 
 def _rooms(sizes: Sequence[int], most: int) -> list[int]:
-    """The number of groups that each call may keep: the first enough to show a prefill, a decode step and the rest."""
+    """Return the number of groups that each call may keep; the first call can show prefill, decode and the rest."""
     rooms = [min(size, 1 if i else 4) for i, size in enumerate(sizes)]
     left = most - sum(rooms)
     while left > 0 and rooms != list(sizes):
@@ -187,7 +187,7 @@ def _rooms(sizes: Sequence[int], most: int) -> list[int]:
 
 def _condensed(siblings: Sequence[Node], room: int) -> list[Node]:
     groups = [node for node in siblings if node.kind == "steps"]
-    # The first decode step is kept wherever it is, and on either side of it one node stands for what is left out.
+    # The first decode step is always kept; one node before it and one after it replace what is left out.
     decode = next((i for i, node in enumerate(groups) if node.steps[0].kind == "decode"), 0)
     last = len(groups) - 1
     kept = {1: set[int](), 2: {0}, 3: {0, last}, 4: {0, decode}}.get(room, {*range(room - 4), decode, last})

@@ -67,7 +67,7 @@ def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
 
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """Return a sentence for each of the scheduler's changes; for a step without work, first what it was for."""
+    """Return a sentence for each of the scheduler's changes; for a step without work, its purpose comes first."""
     sentences = []
     if step.kind == "empty" and (ended := [id for id in step.released if id not in step.aborted]):
         sentences.append(text(lang, "step.released", names=name_requests(ended, lang)))
@@ -85,7 +85,7 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
 
 
 def _not_scheduled(step: Step, lang: str) -> list[str]:
-    """The requests that were not scheduled, or with fewer tokens than they had, and the reasons."""
+    """Return the requests that were not scheduled, or got fewer tokens than they needed, with the reasons."""
     scheduled = {request.request_id for request in step.requests}
     groups: dict[tuple[str, str], list[str]] = {}
     group = "", ""

@@ -119,7 +119,7 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
 
 
 def spans_text(number: int, first: str, last: str, inside: int, lang: str) -> str:
-    """Return which spans an item stands for: their number, the ids of the first and the last, and the number inside."""
+    """Return the spans of an item as text: their number, the first and the last id, and the number inside."""
     spans = text(lang, "spans.one" if number == 1 else "spans.many", n=number, first=first, last=last)
     return f"{spans}\n{text(lang, 'spans.inside', n=inside)}" if inside else spans
 
