@@ -1,7 +1,7 @@
 """`tracellm bench kernels`: time of each operation of a layer, in each implementation, beside the machine's limit.
 
-In a model, a layer's weights and keys are not in the processor's cache when its turn comes. So each case has more
-copies of its tensors than a cache holds, and uses them in turn.
+In a model, a layer's weights and keys are no longer in the processor's cache when the layer runs. So each case has more
+copies of its tensors than the cache holds, and uses them in turn.
 
 On a GPU a call only launches a kernel, which often takes the host longer than the work takes the GPU. So many calls are
 captured into one CUDA graph, and two events around its replay measure them. The time of a launch is shown beside it.

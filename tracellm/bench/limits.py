@@ -38,13 +38,13 @@ class ModelCost:
     weight_bytes: int
     """Weights that a step reads, in the checkpoint's dtype or the model's, whichever is narrower."""
     layer_flops: int
-    """For each token: two for each weight in the layers."""
+    """FLOPs per token: two for each weight in the layers."""
     head_flops: int
-    """For each sampled token."""
+    """FLOPs per sampled token."""
     attention_flops: int
-    """For each pair of a query and a key: scores and values, in all layers and heads."""
+    """FLOPs per pair of a query and a key: scores and values, in all layers and heads."""
     kv_bytes: int
-    """For each cached token: keys and values of all layers."""
+    """Bytes per cached token: keys and values of all layers."""
 
 
 @dataclass(frozen=True)

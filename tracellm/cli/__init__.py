@@ -1,6 +1,6 @@
 """The command: `tracellm run | serve | show | report | diff | check | export | doctor | bench`, at a terminal.
 
-The uppermost floor. `app` imports a command's module from `commands/`, which has its options; `options`, `folders`,
+`app` imports a command's module from `commands/`, which has its options; `options`, `folders`,
 `reports`, `errors`, `stdout` and `signals` are shared by several commands.
 """
 

@@ -57,7 +57,7 @@ Job = Callable[[], int]
 """Work of a command; returns the exit status."""
 
 Convert = Literal["now", "later"]
-"""When records are converted to spans: at the end of the run, or when a command opens its folder."""
+"""Moment of converting records to spans: at the end of the run, or when a command opens its folder."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

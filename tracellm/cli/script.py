@@ -32,7 +32,7 @@ _BY_SHELL = re.compile(r"""'''exec' ("?)(.+?)\1 "\$0" """.rstrip())
 
 @dataclass(frozen=True)
 class Script:
-    """A program, which is a file, a folder or zip file with a `__main__.py`, or a module; and its arguments."""
+    """A program and its arguments. It is a file, a folder or zip file with a `__main__.py`, or a module."""
 
     target: str
     is_module: bool

@@ -2,7 +2,7 @@
 
 A process joins when tracellm is imported in it, when it unpickles the process object that multiprocessing sends it, or
 when vLLM calls `join_recording` through the entry point `vllm.general_plugins`: once, whichever comes first. In any
-other process this does nothing, at once.
+other process this returns at once.
 
 `tracellm run --model NAME=PATH` works here for a real vLLM: its `EngineArgs` take the directory for the name. vLLM
 looks for a model's files when the arguments are made (`__post_init__`, when offline) and when they become a

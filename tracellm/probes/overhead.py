@@ -40,7 +40,7 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
 
 
 def call_cost(calls: int, at_rest: bool = True) -> dict[str, Any]:
-    """Return the cost of so many calls without their captures: the measured cost of one, times their number.
+    """Return the cost of a number of calls without their captures: the measured cost of one, times the number.
 
     It can only be measured `at_rest`, while nothing is recorded.
     """

@@ -164,7 +164,7 @@ class Recording:
         """
         global _active
         if _active is not None and _active._joins is not None and self._joins is None:
-            _active.stop()  # this process had joined its parent's recording, and now makes its own
+            _active.stop()  # this process had joined its parent's recording, and now starts its own
         if _active is not None:
             raise RuntimeError("a recording is under way in this process; stop it before starting another")
         if self._joins is None and is_recording(self._traces.parent):
@@ -258,7 +258,7 @@ class Recording:
     # -- the start ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Make all parts, without any effect on the program."""
+        """Create all parts, without any effect on the program."""
         self._root = next_call()
         self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
         outside = parent_from_outside(os.environ) if self._joins is None else None

@@ -125,7 +125,7 @@ def step_rows(trace: Trace) -> list[StepRow]:
 
 
 def _rows(found: Sequence[Step], recording: Mapping[str, int]) -> list[StepRow]:
-    """The rows of one engine."""
+    """Return the rows of one engine."""
     groups: list[list[Step]] = [[found[0]]]
     befores: list[Step | None] = [None]
     for before, step in pairwise(found):
@@ -184,7 +184,7 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 
 
 def _below(row: StepRow, lang: str) -> Iterable[str]:
-    """The lines under a row: the share of each request, then the changes."""
+    """Yield the lines under a row: the share of each request, then the changes."""
     shown, more = clip([_request(one, lang) for one in row.requests()], _MOST_REQUESTS)
     yield from shown
     if more:

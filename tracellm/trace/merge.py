@@ -1,6 +1,6 @@
 """Spans of several files made one trace: each id once, no span its own ancestor, all times on one clock.
 
-A recording that is damaged, or put together from several, may have two spans of one id, and spans that are their own
+A recording that is damaged, or put together from several, may have two spans with one id, and spans that are their own
 ancestors. `repair` reports both as problems.
 
 Each process read its wall clock and its monotonic clock together, and its times are those of the monotonic clock,
@@ -57,8 +57,8 @@ def _extend_open(spans: Collection[Span]) -> None:
 def _cut_circles(by_id: dict[str, Span]) -> int:
     """Make one span of each circle a root, and return the number of circles.
 
-    In a circle, some caller begins no earlier than its callee. So only such calls, few in a sound recording, are
-    followed upward.
+    In every circle, some caller begins no earlier than its callee. So only the ancestors of such callees, few in a
+    sound recording, are searched.
     """
     doubtful = []
     for span in by_id.values():
@@ -85,8 +85,10 @@ def _cut_circles(by_id: dict[str, Span]) -> int:
 
 
 MOST_APART_NS = 3600 * 10**9
-"""Readings of two processes that differ by more are from two machines of one name, or from before and after a
-restart."""
+"""Maximum difference between the offsets of two processes on one machine.
+
+A greater one means two machines of one name, or a restart between the processes.
+"""
 
 
 def merge(processes: Sequence[Process], spans: Collection[Span]) -> None:
@@ -114,7 +116,7 @@ def _shifts(processes: Sequence[Process]) -> dict[int, int]:
 
 
 def _by_seniority(processes: Sequence[Process]) -> list[Process]:
-    """Sort processes: those not started by another one here first, of them the main one, then by start."""
+    """Sort processes: those not started by one of these first, the main one at their front; then by start."""
     here = {(process.host, process.pid) for process in processes}
 
     def rank(process: Process) -> tuple[bool, bool, int, int, str]:

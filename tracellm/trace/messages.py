@@ -43,8 +43,8 @@ def sent_at(send: Span) -> int:
 def pair(spans: Iterable[Span]) -> list[Message]:
     """Return every send with its receive, in the order of the sends.
 
-    Only the order within a process counts, so the clocks of two machines may differ by any amount. A receive belongs to
-    a send of another process, or else to an earlier one of another thread.
+    Only the order within a process counts, so the clocks of two machines may differ by any amount. A receive is paired
+    with a send of another process, or else with an earlier send of another thread.
     """
     sends: dict[str, list[Span]] = {}
     receives: dict[str, list[Span]] = {}

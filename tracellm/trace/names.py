@@ -1,6 +1,6 @@
 """Names of all attributes that a span, a process or a run may carry, each defined once: `names.NAME`.
 
-An attribute has the name that a standard gives it, where one does: OpenTelemetry's `code.*`, `thread.*`, `process.*`,
+An attribute has its standard name if there is one: OpenTelemetry's `code.*`, `thread.*`, `process.*`,
 `exception.*`, and `gen_ai.*` for the parameters and the usage of a request. The rest is under `tracellm.*`.
 
 Values are those that OTLP holds without nesting: strings, integers, floats, booleans and arrays of one of these.

@@ -1,7 +1,7 @@
 """A run folder: `run.json`, a description of the run, and `trace/*.jsonl`, the spans of each process.
 
-`RunFolder.open` reads as much as is there. A killed run leaves a torn last line, a full disk worse. Whatever cannot be
-read is listed in `problems`, by file and line.
+`RunFolder.open` reads as much as is there. A killed run leaves a torn last line, and a full disk can damage more.
+`problems` lists what cannot be read, by file and line.
 """
 
 import codecs

@@ -40,7 +40,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """A request that was not scheduled, or with fewer tokens than it had; `details` is `name=value name=value`."""
+    """A request that was not scheduled, or got fewer tokens than it needed; `details` is `name=value name=value`."""
 
     request_id: str
     reason: str
@@ -51,7 +51,7 @@ class Sampled(msgspec.Struct, frozen=True, gc=False):
     """A sampled token. Candidates are `(token id, text, probability)`, empty in a recording without text.
 
     `probability` and `candidates` are the model's. `processors` changed the logits before sampling and left
-    `tokens_left` to choose from: `drawn_probability` and `drawn_candidates` are those of that choice.
+    `tokens_left` to choose from: `drawn_probability` and `drawn_candidates` are those after the processors.
     """
 
     request_id: str
@@ -80,8 +80,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown if its scheduling was not recorded.
 
     `aborted` requests left the queues between the step before and this one. `released` requests ended since the step
-    before, and the workers forget them in this one; a step for that alone schedules nothing. Of a long queue, `waiting`
-    and `held` list the beginning: the rest of `num_waiting` wait for the reason of the last one listed.
+    before, and the workers drop them in this one; a step for that alone schedules nothing. `waiting` and `held` list
+    only the beginning of a long queue. The others of `num_waiting` wait for the same reason as the last one listed.
     """
 
     index: int
@@ -117,7 +117,7 @@ def steps(trace: Trace) -> list[Step]:
 
 @per_trace
 def _steps(trace: Trace) -> tuple[Step, ...]:
-    """The steps, shared by several reports."""
+    """Return the steps of a trace; cached, since several reports need them."""
     return tuple(read_step(span) for span in trace.named(STEP_SPAN) if not span.open)
 
 

@@ -33,7 +33,7 @@ __all__ = ["bench"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 _AT_LEAST_1 = click.IntRange(min=1)
 _NO_PREFIX_CACHE = {"enable_prefix_caching": False}
-"""With a prefix cache, repeats would find every prompt cached."""
+"""Default settings; with a prefix cache, repeats would find every prompt cached."""
 
 _model_argument = click.argument("model", required=False)
 _repeats_option = option(

@@ -31,7 +31,7 @@ _MOST_MISSES = 20
 @option("--phase", metavar="PHASE", help="cli.help.check.phase")
 @language_option
 def check(name: str | None, expect: str | None, phase: str | None, lang: Language) -> int:
-    """Print how many calls of the file `expect` are in a run, and why the first missing one is.
+    """Print how many calls of the file `expect` are in a run, and the reason for the first missing one.
 
     Returns 0 if all were found in order, else 1.
 

@@ -88,7 +88,7 @@ def is_known_to_lack(version: str, target: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`0.11.1.post2+cpu` as (0, 11, 1)."""
+    """Return the version as numbers: `0.11.1.post2+cpu` as (0, 11, 1)."""
     parts = version.partition("+")[0].split(".")[:3]
     return tuple(int(part) for part in parts if part.isdecimal())
 

@@ -60,7 +60,7 @@ def _defaults(kind: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _structure(params: Any) -> str:
-    """`choice=['yes', 'no']`: the fields of a StructuredOutputsParams that are set."""
+    """Return the fields of a StructuredOutputsParams that are set: `choice=['yes', 'no']`."""
     defaults = _defaults(type(params))  # type: ignore[arg-type]
     return ", ".join(
         f"{name}={value}" for name, default in defaults.items() if (value := getattr(params, name)) != default

@@ -69,7 +69,7 @@ def _ignore(parent: int) -> None:
 
 
 class _State:
-    """Read by every probed call, changed when a recording starts and stops."""
+    """State of the process, read by every probed call and changed when a recording starts and stops."""
 
     __slots__ = (
         "append", "clock", "depth_limited", "first", "ids", "open", "reconcile", "segment", "span_ids", "step_ended",
@@ -102,7 +102,7 @@ class ThreadContext:
         thread: the thread's ident.
         thread_name: its name; None for the main thread.
         scope: the trace of the calls made here; None for the recording's own.
-        since: a call number; contexts that a user attached before it do not apply here (otel/context.py).
+        since: a call number; contexts that a user attached before that call do not apply here (otel/context.py).
     """
 
     __slots__ = ("__weakref__", "number", "scope", "since", "thread", "thread_name")
@@ -160,14 +160,15 @@ context_var: ContextVar[CallContext | None] = ContextVar("tracellm_call_context"
 """The call context of the running code. A task inherits the one it was made in; a new thread has none."""
 
 STARTED_IN = "_tracellm_started_in"
-"""Attribute of a thread: `(call, trace scope)` that started it (propagation/threads.py)."""
+"""Attribute of a thread: call and trace scope that started it (propagation/threads.py)."""
 
 
 def enter_thread() -> CallContext:
     """Set a new call context for this thread, which has none yet or one copied from another thread.
 
-    With a copied one (`asyncio.to_thread`), the parent is the coroutine it was copied in, whose other tasks may be
-    within a call now, or else the innermost call there. Otherwise, the parent is the call that started the thread.
+    With a copied one (`asyncio.to_thread`), the parent is the coroutine it was copied in, since other tasks may be
+    within a call now. Without a coroutine, it is the innermost call there. Otherwise, the parent is the call that
+    started the thread.
     """
     own = threading.current_thread()
     name = None if own is threading.main_thread() else own.name
@@ -197,7 +198,7 @@ def current_call() -> tuple[int, ThreadContext]:
 
 
 def new_thread_context(thread: ThreadContext, scope: TraceScope | None) -> ThreadContext:
-    """Return a context in the same thread to which what users attached before does not apply."""
+    """Return a context in the same thread, unaffected by contexts that users attached before."""
     return ThreadContext(thread.thread, thread.thread_name, scope, 0 if state.reconcile is None else next_call())
 
 

@@ -39,7 +39,7 @@ class Clock:
 
     @property
     def readings(self) -> list[int] | None:
-        """The pair, with which other processes of this machine share the clock; None for a test's clock."""
+        """The pair of readings, by which other processes of this machine share the clock; None for a test's clock."""
         return [self.wall_ns, self.monotonic_ns] if self.now is time.perf_counter_ns else None
 
     def wall(self, monotonic_ns: int) -> int:

@@ -42,7 +42,7 @@ def remember(error: BaseException) -> ErrorSummary:
 
 
 def is_an_end(error: BaseException, loop: bool = False) -> bool:
-    """Return whether this exception is no failure: exit status 0, or the end of a `loop`."""
+    """Return whether this exception is a normal end: exit status 0, or the end of a `loop`."""
     if isinstance(error, SystemExit):
         return error.code in (None, 0)
     if type(error) is RuntimeError:  # raised by vLLM's shared memory in a waiting worker

@@ -36,7 +36,7 @@ def resource(process: Process | None) -> Resource:
 
 
 class _Resource(Resource):
-    """A resource compared by identity: one per process; else the exporter would make each span's JSON to compare."""
+    """A resource compared by identity, since the exporter would otherwise compare JSON for every span."""
 
     def __eq__(self, other: object) -> bool:
         return self is other

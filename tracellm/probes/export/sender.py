@@ -98,7 +98,7 @@ class Sender:
         self._last_accepted = self._last_sent = time.monotonic()
 
     def run(self) -> None:
-        """Send until all is sent; the caller may stop waiting for it before."""
+        """Send all spans; the caller may stop waiting earlier."""
         self.log.thread = threading.get_ident()
         logger = logging.getLogger(_LOGGER)
         logger.addHandler(self.log)
@@ -110,7 +110,7 @@ class Sender:
             logger.removeHandler(self.log)
 
     def end(self) -> None:
-        """Mark the end of the recording: from now on patience is limited."""
+        """Mark the end of the recording: from now on the time for sending is limited."""
         self._last_accepted = time.monotonic()
         self._ended.set()
 
@@ -180,8 +180,8 @@ class Sender:
     def _send(self, is_last: bool) -> None:
         """Send a batch; after the end of the recording each has one last chance.
 
-        A batch that fails before that is set aside for the next one. If the next is accepted, the first is tried again,
-        and lost if it fails again; otherwise both wait until the collector accepts something.
+        Before that, a batch that fails is set aside until the next one is sent. If the next one is accepted, the first
+        is tried again, and lost if it fails again. Otherwise both wait until the collector accepts something.
         """
         if not self._held:
             self._take_back()
@@ -292,7 +292,7 @@ def main() -> None:
     tail = RecordTail(Path(files["traces"]), files["earlier"])
     try:
         sent, lost, errors = _send_all(tail, found, Path(files["measured"]))
-    except Exception as error:  # before anything was sent: the variables cannot be satisfied
+    except Exception as error:  # before anything was sent: the exporter rejects the variables
         _wait_for_end(sys.stdin)
         sent, lost, errors = 0, tail.count_rest(_is_to_send) + tail.num_missed, [_start_problem(error, found)]
     with suppress(OSError):  # the parent may have been killed

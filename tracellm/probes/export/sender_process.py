@@ -176,7 +176,7 @@ class SenderProcess:
         self._process: subprocess.Popen[str] | None = None
         try:
             self._process = subprocess.Popen(
-                # Isolated: what is set up to watch the user's program must not watch this one.
+                # Isolated: tools that watch the user's program must not watch this process.
                 [sys.executable, "-I", "-c", _CODE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -250,6 +250,6 @@ class SenderProcess:
 
     def _write(self, message: Any) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has ended; its missing answer shows that
+            with suppress(OSError, ValueError):  # the helper has ended, which its missing answer shows
                 self._process.stdin.write(json.dumps(message) + "\n")
                 self._process.stdin.flush()

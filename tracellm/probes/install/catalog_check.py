@@ -31,7 +31,7 @@ def examine() -> dict[str, Any]:
             except ModuleNotFoundError as error:
                 if error.name is None or not name.startswith(error.name):  # it exists, but needs another library
                     unreadable[name] = str(error)
-            except Exception as error:  # for instance on a machine without a GPU
+            except Exception as error:  # such as on a machine without a GPU
                 unreadable[name] = f"{type(error).__name__}: {error}"
     installation = Installation(CATALOG, Selection(), [])
     installation.findings.saw(PACKAGE)

@@ -32,7 +32,7 @@ _COMPILED = (
 )
 
 Place = tuple[Any, str]
-"""A class or module, and a function's name in it."""
+"""Location of a function: a class or module, and the name in it."""
 
 
 class Installation:
@@ -68,7 +68,7 @@ class Installation:
 
     @property
     def installed(self) -> int:
-        """Number of functions that are wrapped, or were until the depth limit."""
+        """Number of functions wrapped, including those unwrapped at the depth limit."""
         return len(self._installed.keys() | self._depth_limited)
 
     @property
@@ -145,7 +145,7 @@ class Installation:
             self.findings.found(entry)  # it is not missing
 
     def _install_entry(self, entry: Entry, name: str, module: ModuleType) -> None:
-        """Wrap the entry's functions in a module that it calls `name`, under the first target that is there."""
+        """Wrap the entry's functions in the module, which it names `name`, by the first target found there."""
         for target in entry.targets:
             if target.partition(":")[0] == name:
                 done = [self._install_at(place, entry) for place in _places(module, path_of(target))]
@@ -162,7 +162,7 @@ class Installation:
             self._left_out.setdefault(place, entry)
             return True
         original = vars(owner)[name]
-        if id(original) in self._wrappers:  # imported from a module where it is wrapped: is restored here, too
+        if id(original) in self._wrappers:  # imported from a module where it is wrapped: restored here, too
             self._installed[place] = self._wrappers[id(original)]
             self._entries[place] = entry
             return True
@@ -277,7 +277,7 @@ def _places(module: ModuleType, path: str) -> Iterator[Place]:
 class DepthLimit:
     """Removes the probes of layers and operations once a process has recorded `max_bytes`; None for no limit.
 
-    Each step has hundreds of such calls, and the first steps show what there is to see. After the limit, only requests
+    Each step has hundreds of such calls, and the first steps show all kinds of them. After the limit, only requests
     and steps are recorded, without token probabilities. Probes are removed between two steps; a step may be recorded in
     part if another engine is within one in another thread, or in a process with a worker and no engine.
 

@@ -45,7 +45,7 @@ class ImportHook:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec that other finders find, with the callback added to its loader."""
+        """Return the spec that other finders return, with the callback added to its loader."""
         if name in self._searching or not self._is_chosen(name):
             return None
         self._searching.add(name)
@@ -67,7 +67,7 @@ class ImportHook:
         return spec
 
     def _call_back(self, module: ModuleType) -> None:
-        if not getattr(type(module), "__stand_in__", False):  # stands for others (as_vllm/stand_in.py), imported too
+        if not getattr(type(module), "__stand_in__", False):  # stands for others (as_vllm/modules.py), imported too
             self._callback(module)
 
     def _find(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
@@ -81,8 +81,8 @@ class ImportHook:
 class Patcher:
     """Replaces functions of libraries, now or when their modules are imported.
 
-    `replacements` maps `module:Class.method` or `module:function` to what makes the new function of the old one. What
-    cannot be replaced is added to `problems`.
+    `replacements` maps `module:Class.method` or `module:function` to a function from the old function to the new one.
+    Functions that cannot be replaced are added to `problems`.
     """
 
     def __init__(self, replacements: Mapping[str, Callable[[Function], Function]], problems: list[Mistake]) -> None:

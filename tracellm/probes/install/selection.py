@@ -44,7 +44,7 @@ _ENGINE = "tracellm.engine."
 DEPTH_LIMIT = 16_000_000
 """Bytes of records after which a process records only requests and steps, unless a depth was chosen.
 
-That is some 300,000 calls; their trace takes 200 MB and opens in a few seconds.
+This is about 300,000 calls; their trace takes 200 MB and opens in a few seconds.
 """
 
 _MAX_SUGGESTIONS = 3
@@ -180,7 +180,7 @@ class UnmatchedPattern(NamedTuple):
         option: `focus`, `only` or `skip`.
         pattern: the pattern itself.
         why: `unknown` if it matches nothing that can be recorded; `inherited` for classes that only inherit, and cannot
-            be skipped by themselves; `left_out` if the other options exclude all that it matches.
+            be skipped by themselves; `left_out` if the other options exclude everything that it matches.
         names: for `unknown` the most similar names, for `inherited` the classes that define the methods.
     """
 
@@ -252,7 +252,7 @@ class _Class(NamedTuple):
 class _Module(NamedTuple):
     classes: dict[str, _Class]
     functions: dict[str, str]
-    """The module that defines a function, by the function's name here."""
+    """Defining module of each imported function, by its name here."""
 
 
 def choices(catalog: Iterable[Entry]) -> list[Choice]:

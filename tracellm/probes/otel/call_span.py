@@ -25,7 +25,7 @@ from tracellm.probes.otel.context import attached_now
 __all__ = ["STARTED", "CallSpan", "CallSpans", "SpanIds", "is_recorded"]
 
 SpanIds = Callable[[int, ThreadContext], tuple[str, str | None]]
-"""Returns trace id and span id of a call (CallIds.place_of)."""
+"""Returns trace id and span id of a call (`CallIds.place_of`)."""
 
 STARTED = "_tracellm_started"
 """Attribute of a user's span: how it started, if it is recorded (user_spans.py)."""
@@ -34,14 +34,14 @@ STARTED = "_tracellm_started"
 class CallSpan(Span):
     """A probed call as a span; made when a program asks for the current span.
 
-    It has the ids that the call is recorded with, so spans opened and headers sent there have the right parent. What is
-    set on it is recorded with the call, and passed to the user's own span around it, `under`, which would be current
-    without a recording. So the program exports what it would export anyway.
+    It has the ids that the call is recorded with, so spans opened and headers sent there have the right parent.
+    Attributes, events and links set on it are recorded with the call. They are also passed to `under`, the user's own
+    span around it, which would be current without a recording. So the program exports the same as without one.
 
     Attributes:
         call: the call's number, 0 for the script.
         scope: the trace it belongs to.
-        under: the user's span that it stands in front of.
+        under: the user's span that it hides.
         recording: the first call of its recording.
     """
 

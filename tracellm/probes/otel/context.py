@@ -6,8 +6,8 @@ context (call_context.py). This module keeps the two consistent, at no cost to p
 - `get_current` adds the innermost probed call, as a span, to the attached context, unless that was attached within the
   call. Calls and attached contexts are numbered from one counter; the greater number is the inner one.
 - `attach` of a context with a user's span sets a new call context, in which calls have that span as parent.
-- `detach` restores the call context before it. What a coroutine or generator leaves attached, or detaches for others,
-  is noticed when it ends or pauses (`reconcile`).
+- `detach` restores the call context before it. `reconcile` finds contexts that a coroutine or generator left attached,
+  or detached for others, when it ends or pauses.
 
 A span that is not sampled is not in the recording and parents nothing there. It is still the current span, and spans
 below a call in it are not sampled either.
@@ -154,7 +154,7 @@ class Contexts:
         return detach
 
     def reconcile(self) -> None:
-        """Set the call context that fits what is attached, after one may have changed without the other."""
+        """Set the call context that fits the attached context, after either may have changed alone."""
         current = context_var.get()
         if current is None or current[THREAD_ID] != get_ident():
             return

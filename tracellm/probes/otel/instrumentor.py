@@ -2,7 +2,7 @@
 
 A recording and the program's own spans form one tree: probed calls are parents of the spans opened in them
 (call_span.py), spans are parents of the calls made in them (context.py), and spans of the SDK are recorded too
-(user_spans.py). All that the program exports goes where it would go anyway.
+(user_spans.py). The program's own exports are unchanged.
 
 OpenTelemetry is never imported for this: a program without it is recorded without.
 """

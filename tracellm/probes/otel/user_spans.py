@@ -40,7 +40,7 @@ _DROPPED = {
     names.DROPPED_EVENTS: "dropped_events",
     names.DROPPED_LINKS: "dropped_links",
 }
-"""Properties of an SDK span that count what exceeded its limits."""
+"""Properties of an SDK span that count items dropped at its limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class UserSpans:
             return
         with self._guarded("start"):
             wall = time_ns()
-            shift_ns = state.clock() - wall  # read after the wall clock: a span begins after what came before it
+            shift_ns = state.clock() - wall  # read after the wall clock, so a span begins after earlier calls
             call, thread = current_call()
             where = caller()
             attributes: dict[str, Any] = {names.LIFELINE: _lifeline(span, where), **caller_attributes(where)}

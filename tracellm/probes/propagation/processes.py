@@ -47,16 +47,16 @@ that call's process; `clock`, the readings that make its times wall-clock times,
 """
 
 LONGEST_WAIT_SECONDS = 10.0
-"""The main process waits this long for others to notice the end."""
+"""Maximum time that the main process waits for others to notice the end."""
 
 LONGEST_END_SECONDS = 30.0
-"""It waits this long for those that are writing their last records."""
+"""Maximum time that it waits for those that are writing their last records."""
 
 _LONGEST_FLUSH_SECONDS = 5.0
-"""A process that terminates others waits this long until they have flushed; usually they do so within 0.2 s."""
+"""Maximum time that a process waits for others to flush before it terminates them; usually 0.2 s suffice."""
 
 _FLUSHED_SECONDS = 30.0
-"""A process counts as flushed for this long; one that still lives then was not terminated."""
+"""Time for which a process counts as flushed; if it still runs then, it was not terminated."""
 
 _MAX_NAME = 60  # characters, of up to four bytes each; a file name may have 255 bytes
 _STATUS = ".process"

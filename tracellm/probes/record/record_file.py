@@ -69,7 +69,7 @@ class Header(msgspec.Struct, omit_defaults=True):
         outermost: span id of the parent of outermost calls.
         outside: span id of the script's parent, which is not in the recording; or None.
         text: whether texts of users and models are recorded.
-        untold: subjects (catalog/report_needs.py) that are not recorded in full.
+        untold: subjects (catalog/report_needs.py) that are recorded in part or not at all.
         steps: engine steps before this segment.
     """
 

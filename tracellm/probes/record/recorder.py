@@ -1,8 +1,8 @@
 """The recorder of a process: the buffer that probed calls append to, and its writing to the record file.
 
 Each probed call of each thread appends one tuple to one list, without a lock. The thread that ends an engine step
-encodes the buffer and appends it to the file, at some 0.3 us a call. The recorder's own thread does so five times a
-second where no step ends, writes which calls are under way, and runs all that can wait (`each_round`).
+encodes the buffer and appends it to the file, at some 0.3 us a call. The recorder's own thread does the same five times
+a second if no step ends. It also records which calls are under way, and runs all work that can wait (`each_round`).
 
 The buffer is bounded: on a full disk `_MOST_WAITING` records wait, and more are lost and counted. On a slow disk the
 engine leaves writing to the thread.
@@ -59,7 +59,7 @@ class Recorder:
     Args:
         path: the record file.
         header: its header.
-        ring: number of calls to keep, the last ones; at most twice as many are. None keeps all.
+        ring: number of last calls to keep; up to twice as many may be kept. None keeps all.
         submissions: targets of the catalog's entries that say how a request was submitted, which a ring keeps longer.
         each_round: called five times a second in the recorder's thread.
         tell: called with a problem, worded for people.
@@ -169,7 +169,7 @@ class Recorder:
     def stop(self, ended: int, last: Record | None) -> bool:
         """Write the rest, with the script's own record, and end the thread.
 
-        Return False if the disk did not take the rest in time: the recording's end is missing.
+        Return False if the rest could not be written in time: the recording's end is missing.
         """
         self._stopping.set()
         if last is not None:

@@ -28,7 +28,7 @@ from tracellm.trace.model import Event, Link, Span
 __all__ = ["PendingUpdates", "SpanBuilder", "SpanPlace", "SpanSite", "span_from"]
 
 Given = tuple[tuple[str, ...], dict[str, Any]]
-"""Facts for an enclosing call, after the names of the functions that it may be a call of."""
+"""Names of the functions whose enclosing call gets the facts, and the facts."""
 
 Update = Sequence[Any]
 """`(attributes, event, link)`, the latter None where there is none: a USER_UPDATE record's facts (call_context.py)."""
@@ -103,7 +103,7 @@ class SpanSite:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a span has only arguments and a result of its own, which nothing else depends on."""
+        """True if spans have only arguments and a result, on which nothing else depends."""
         return not self.timed and self.gives is None and self.observe is None and self.facts != "entry"
 
     def disable(self, part: str, error: Exception) -> None:
@@ -139,17 +139,17 @@ class SpanPlace(NamedTuple):
 
 
 NOWHERE = SpanPlace()
-"""Place of calls whose place is not defined."""
+"""Default place, for calls without a defined one."""
 
 
 class PendingUpdates:
     """Attributes, events and links that users set on calls under way, through OpenTelemetry's current span.
 
-    Only the last ones are kept: some programs also set more on a call that has ended, which never gets to a span.
+    Only the last ones are kept, since updates to a call that has ended never reach a span.
 
     Attributes:
         of: updates by the number of the call.
-        let_go: number of updates that were not kept.
+        let_go: number of updates that were dropped.
     """
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class SpanBuilder:
         yield from map(self._publish, self.tracker.take_ended())
 
     def follow(self, number: int, call: int, parent: int, facts: Any) -> tuple[Any, dict[str, Any]]:
-        """Keep the state that a call leaves behind; alone, that is enough for a site without `observe`.
+        """Update the state across calls; a site without `observe` needs nothing else.
 
         Return its facts without their capture's time, and the facts that other calls gave to it.
         """
@@ -294,9 +294,9 @@ class SpanBuilder:
             self.open[one[0]] = one
 
     def skip(self, steps: int, kept: Iterable[RawRecord] = ()) -> None:
-        """Go on after records that a ring has let go, and after `steps` steps.
+        """Continue after records that a ring has dropped, and after `steps` steps.
 
-        `kept` are submissions among those records, which describe requests that later records name.
+        `kept` are submissions among those records, for requests that later records name.
         """
         self.open.clear()
         self.tracker.skip(steps)
@@ -338,7 +338,7 @@ class SpanBuilder:
         return {name: value for name, value in attributes.items() if name not in names.PRIVATE}
 
     def own_attributes(self, site: SpanSite, facts: Any, alike: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the attributes that facts add to those that are `alike`; None where they would change these."""
+        """Return the attributes that facts add to the common ones (`alike`); None if they would change these."""
         own: dict[str, Any] = {}
         if facts is not None:
             self._describe(site, facts, own)

@@ -66,7 +66,7 @@ class Conversion:
         calls, spans: number of calls in the records, and of spans written.
         capture_ns: time that captures took in the recorded processes.
         seconds: processor time of the conversion.
-        let_go: calls that a ring did not keep.
+        let_go: calls that a ring dropped.
         deep_steps: steps recorded in more depth than requests and steps; None: all.
         failed: whether a file could not be converted; its records are kept.
         problems: what is missing, and why.
@@ -196,7 +196,7 @@ class _PartConverter:
         self._entries = entries
         self._builder: SpanBuilder | None = None
         self._skips = part.begin > 0
-        self._next = self._let_go = 0  # number of the next record, and of records that a ring let go
+        self._next = self._let_go = 0  # number of the next record, and of records that a ring dropped
         self._ended: int | None = None
         self._texts: list[str] = []
 
@@ -258,7 +258,7 @@ class _PartConverter:
             self._ended = content[0]
 
     def _skip_to(self, first: int, steps: int, kept: Sequence[RawRecord] = ()) -> None:
-        """Go on with the record `first`, where a ring has let go of those before."""
+        """Continue with the record `first`, after those that a ring has dropped."""
         if first > self._next:
             assert self._builder is not None
             self._builder.skip(steps, kept)
@@ -338,7 +338,7 @@ def _size(path: Path) -> int:
 
 
 def _parts(size: int, count: int) -> list[_Part]:
-    """Divide a file of `size` bytes into parts that take equally long: later ones skip more, and so are smaller."""
+    """Divide a file of `size` bytes into parts that take equally long. Later parts skip more, and are smaller."""
     ratio = 1 - _SKIPPING
     ends = [round(size / _BLOCK * (1 - ratio**number) / (1 - ratio**count)) for number in range(count)]
     return [_Part(number, *ends) for number, ends in enumerate(zip(ends, [*ends[1:], float("inf")], strict=True))]

@@ -1,8 +1,8 @@
 """Text of spans made directly from records: most calls need no span.
 
-Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have arguments and a result,
-which repeat. The common part of a site's text is made once (`_Template`), the text of facts is kept by their bytes, and
-a call's text is put together of these, two ids and two times. All other records go through builder.py.
+Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. Their arguments and results
+repeat. The common part of a site's text is made once (`_Template`), and the text of facts is cached by their bytes. A
+call's text consists of these, two ids and two times. All other records go through builder.py.
 
 Both ways give the same text (tests/probes/test_span_encoder.py).
 """

@@ -1,8 +1,9 @@
 """Live feed: spans while the run goes on, for listeners in the recorded process: the console, the program's metrics.
 
-Only the kinds of spans that they need are made, five times a second, in the recorder's thread: this process's from the
-batches just written, other processes' from their record files. With several processes, spans wait for those that ended
-before them, and are fed in the order of their ends. A feed that falls behind skips ahead: it never slows the engine.
+Only the kinds of spans that they need are made, five times a second, in the recorder's thread. Those of this process
+come from the batches just written, others from the record files. With several processes, spans wait for those that
+ended before them, and are fed in the order of their ends. A feed that falls behind skips ahead: it never slows the
+engine.
 """
 
 import heapq
@@ -25,7 +26,7 @@ HOLD_NS = 500_000_000
 """Longest time until a record is in the file: a process writes at least five times a second."""
 
 _MOST_BEHIND = 200_000
-"""Records that may wait for the feed; it skips those beyond."""
+"""Maximum number of records that wait for the feed; it skips more."""
 
 _MOST_SECONDS = 0.01
 """Processor time of one of the five rounds a second; the rest waits for the next."""

@@ -82,11 +82,11 @@ class SpanFeed:
 
 
 _SPAN, _FACTS, _SAMPLES, _NONE = "span", "facts", "samples", ""
-"""Uses of a site's calls: a span; facts for the enclosing call; sampled tokens, which are such facts; none."""
+"""Uses of a site's calls: a span; facts for the enclosing call; sampled tokens (facts, too); none."""
 
 _SAMPLERS = frozenset((*SUBJECTS["samples"], *SAMPLERS))
 _STEPS_WITH_SAMPLES = 16
-"""Steps whose sampled tokens are described where only some spans are wanted: it takes as long as all other work."""
+"""Number of steps with described tokens if only some spans are wanted; describing takes as long as all else."""
 
 
 def _use(site: SpanSite, wanted: Collection[str] | None) -> str:
@@ -141,7 +141,7 @@ class RecordTail:
         return [span for tail in self._files.values() for span in tail.close()]
 
     def count_rest(self, is_counted: Callable[[Span], bool]) -> int:
-        """Return how many of the remaining spans count, with those of calls that never ended; most are not made."""
+        """Return the number of remaining spans that count, including calls that never ended; most are not made."""
         self._wanted = frozenset()
         for tail in self._files.values():
             tail.want(self._wanted)
@@ -153,7 +153,7 @@ class RecordTail:
 
     @property
     def num_missed(self) -> int:
-        """Number of records that a ring let go before they were read."""
+        """Number of records that a ring dropped before they were read."""
         return sum(tail.num_missed for tail in self._files.values())
 
 
@@ -161,7 +161,7 @@ class _Tail:
     """One process's file, segment after segment.
 
     Attributes:
-        num_missed: number of records that a ring let go before they were read.
+        num_missed: number of records that a ring dropped before they were read.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, Entry], wanted: Collection[str] | None) -> None:

@@ -40,7 +40,7 @@ merged in the order in which they ended.
 """
 
 Before = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
-"""`before(args, kwargs)` just before the call: returns other arguments for it, or None."""
+"""`before(args, kwargs)` just before the call: returns replacements for the arguments, or None."""
 
 BeginsTrace = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 """`begins_trace(args, kwargs)`: the incoming `traceparent`, or "" without one; None leaves the call out."""
@@ -50,7 +50,7 @@ Part = Literal["capture", "attributes", "gives", "observe", "before", "begins_tr
 
 
 class Mistake(NamedTuple):
-    """Failure of a part of a probe, and the exception's message, which may contain private text."""
+    """Failure of a part of a probe, with the exception's message, which may contain private text."""
 
     what: str
     message: str
@@ -166,7 +166,7 @@ class Probe:
 
     @property
     def lasting(self) -> bool:
-        """True if its calls are few and may last; those under way are tracked."""
+        """True if its calls are few and may last long; those under way are tracked."""
         return self.level in ("request", "step")
 
     def site(self, args: tuple[Any, ...]) -> int:

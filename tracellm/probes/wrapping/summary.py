@@ -196,7 +196,7 @@ class ArgumentCapture:
 
 
 def _brief_source(name: str) -> str:
-    """Return source text that does `_brief_argument`, without a call for the plainest values."""
+    """Return source text with the effect of `_brief_argument`, without a call for the plainest values."""
     if name in _VERBATIM:
         return f"_verbatim({name})"
     kind = f"{name}.__class__"
@@ -320,7 +320,7 @@ _codes: list[CodeType] = []
 
 @cache
 def _owner(file: str) -> str:
-    """Return whose code a file is: `probes`, the rest of `tracellm`, `library` or `user`."""
+    """Return the owner of a file's code: `probes`, the rest of `tracellm`, `library` or `user`."""
     if is_probe_file(file):
         return "probes"
     if file.startswith(_PACKAGE):
@@ -362,7 +362,7 @@ CALLER = ExtraCapture(
     "_known_calls.get((_id((_frame := _getframe(1)).f_code), _frame.f_lasti)) or _also()",
     {"_getframe": sys._getframe, "_id": id, "_known_calls": _known},
 )
-"""The user's line for `@tracellm.probe`. Mostly the user's code is the caller, which needs no call to find out."""
+"""The user's line for `@tracellm.probe`. The caller is usually the user's code, which is checked without a call."""
 
 
 def caller_attributes(where: Where | None) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Wrappers of probed functions: what happens around a call while a recording is active.
 
 A wrapper notes the enclosing call, makes its own call the current one while the function's body runs, and appends a
-record when it ends, with or without an exception. Each kind of function has its own kind of wrapper, so a wrapped
-function is still of its kind. A wrapper never fails, and never changes what the function does; all that can wait is
-left to `tracellm.probes.spans`.
+record when it ends, with or without an exception. Coroutines, generators and plain functions each have a wrapper of the
+same kind. A wrapper never fails, and never changes what the function does; all that can wait is left to
+`tracellm.probes.spans`.
 
 A few probes do more around the call; other probed calls pay nothing for that:
 
@@ -73,7 +73,7 @@ def wrap(function: Function, probe: Probe) -> Function:
 
 
 def _begin_call(probe: Probe, call: int, parent: int, thread: ThreadContext, start: int, args: tuple[Any, ...]) -> int:
-    """Track a call that may last. Return its site."""
+    """Track a call that may last long. Return its site."""
     site = probe.site(args)
     if probe.lasting:
         state.open[call] = (site, parent, thread.number, start)
@@ -189,7 +189,8 @@ def _wrap_async_generator(function: Function, probe: Probe) -> Function:
 
 
 async def _run_within_async(call: int, scope: TraceScope | None, function: Function, *args: Any) -> Any:
-    """Await `function(*args)` in a call context of its own, as it may pause. Call 0: no recording is active."""
+    """Await `function(*args)` in a call context of its own, as it may pause. Call 0 means that no recording is
+    active."""
     if not call:
         return await function(*args)
     outer = current_context()

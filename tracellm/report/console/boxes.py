@@ -77,7 +77,7 @@ def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]
 
 
 def _origin(name: str, choice: ClientChoice, lang: str) -> str:
-    """Key of the text about the origin of an input."""
+    """Return the key of the text about the origin of an input."""
     key = f"client.from.{name}"
     if choice.asyncio_mode and f"{key}.async" in texts(lang):
         return f"{key}.async"

@@ -139,7 +139,7 @@ class Console:
         return status
 
     def _error(self, error: Mapping[str, Any], cwd: str) -> str:
-        """The exception that ended the script, with its message and the user's line."""
+        """Return the exception that ended the script, with its message and the user's line."""
         kind, message = str(error.get("type")).rpartition(".")[2], error.get("message")
         what = shorten(visible(f"{kind}: {message}" if message else kind), _LONGEST_ERROR)
         if not error.get("file"):
@@ -168,7 +168,7 @@ class Console:
         self._messages[kind] = before[0] + messages, before[1] + size
 
     def _messages_text(self) -> str:
-        """Messages between the processes: their number by type, and their size."""
+        """Return the messages between the processes: their number by type, and their size."""
         counts = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
         return text(self._lang, "step.comma").join(counts)
 
@@ -271,7 +271,7 @@ class Console:
             self._run = _Run(step, changes(step, self._lang, before))
 
     def _engine_prefix(self) -> str:
-        """Name of the engine of these steps, if there are several: each counts its own."""
+        """Return the name of the engine of these steps, if there are several: each counts its own."""
         if len(self._last) < 2:
             return ""
         return text(self._lang, "console.engine", number=[*self._last].index(self._engine) + 1)

@@ -215,7 +215,7 @@ def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
 
 
 def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
-    """Every possible arrow, in the order of the calls."""
+    """Yield every possible arrow, in the order of the calls."""
     first = _first_steps(roots)
     sent = story.steps_that_sent
     order = groups = 0
@@ -256,7 +256,7 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
 
 
 def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
-    """The first group of steps with a prefill and the first of decodes only, by `id(node)`."""
+    """Return the first group of steps with a prefill and the first of decodes only, by `id(node)`."""
     found: dict[_Place, int] = {}
     for node in walk(roots):
         if node.kind == "steps":

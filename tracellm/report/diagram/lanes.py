@@ -126,7 +126,7 @@ class Lanes:
 
 
 def _thread(span: Span) -> Lane:
-    """The process and the thread that a call ran in; the main thread has no name."""
+    """Return the process and the thread that a call ran in; the main thread has no name."""
     name = span.attributes.get(names.THREAD_NAME)
     return span.process.pid if span.process else 0, name if isinstance(name, str) and name != "MainThread" else ""
 

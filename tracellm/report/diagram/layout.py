@@ -78,7 +78,7 @@ class _Layout:
         self._phase = ""
 
     def root(self, root: Node) -> list[Item]:
-        """The items of a root, from top to bottom."""
+        """Return the items of a root, from top to bottom."""
         if root.kind != "call" or not script_of(root.span):
             return self._node(root, root, 1)
         items = self._phase_note(root) + self._below(root, root)
@@ -166,7 +166,7 @@ class _Layout:
         )
 
     def _phase_note(self, node: Node) -> list[Item]:
-        """A heading over all lifelines where another phase begins."""
+        """Return a heading over all lifelines if another phase begins."""
         phase = node.span.attributes.get(names.PHASE) or _PHASES.get(node.span.name)
         if node.span.attributes.get(names.HTTP_METHOD) == "POST":
             phase = "generation"

@@ -117,13 +117,13 @@ class _Finder:
         self._drawn = {span.span_id for node in walk(tree.roots) if node.kind == "call" for span in node.spans}
 
     def _of(self, span: Span) -> _Lifeline:
-        """The lifeline of a call."""
+        """Return the lifeline of a call."""
         head = self._story.lane_head(span)
         loop = head.method if head is not None and head.lifeline == span.lifeline else ""
         return _Lifeline(self._processes[_pid(span)][0], span.lifeline, loop)
 
     def _caller(self, node: Node, around: Node) -> _Lifeline:
-        """The lifeline that calls `node`, which is drawn within `around`."""
+        """Return the lifeline that calls `node`, which is drawn within `around`."""
         story = self._story
         part = story.part_of(node.span)
         if part is not None and (around.kind != "call" or story.part_of(around.span) != part):
@@ -141,7 +141,7 @@ class _Finder:
         return above or caller
 
     def _from_outside(self, span: Span) -> _Lifeline:
-        """The lifeline of a call whose caller was not recorded."""
+        """Return the lifeline of a call whose caller was not recorded."""
         if script_of(span):
             return self._of(span)
         if names.HTTP_METHOD in span.attributes:
@@ -152,12 +152,12 @@ class _Finder:
         return _Lifeline(number, name)
 
     def _receiver(self, span: Span) -> _Lifeline:
-        """The lifeline that receives the message sent in this call."""
+        """Return the lifeline that receives the message sent in this call."""
         receiver = self._story.messages[span.span_id].receiver
         return _Lifeline(_NOWHERE, text(self._lang, "diagram.receiver")) if receiver is None else self._of(receiver)
 
     def boxes(self, ids: Mapping[_Lifeline, str]) -> tuple[Box, ...]:
-        """A box for each process, if there is more than one, or something outside of it."""
+        """Return a box for each process, if there is more than one, or something outside of it."""
         numbers = list(dict.fromkeys(one.process for one in ids))
         if len(numbers) < 2:
             return ()
@@ -177,7 +177,7 @@ class _Finder:
         return text(self._lang, "diagram.box.client", name=shown) if here & _CLIENTS else shown
 
     def calls(self, node: Node, around: Node, *, in_step: bool) -> tuple[list[_Call], bool]:
-        """The calls from `node` down, each before its callees, and whether a step is among them."""
+        """Return the calls from `node` down, each before its callees, and whether a step is among them."""
         inner = node if node.kind == "call" else around
         head = step_head(node) if node.kind == "steps" else None
         below = [self.calls(child, inner, in_step=in_step or child is head) for child in node.children]
@@ -186,7 +186,7 @@ class _Finder:
         return ([_Call(node, *self._ends(node, around), leads), *found] if node.kind == "call" else found), leads
 
     def _ends(self, node: Node, around: Node) -> tuple[_Lifeline, _Lifeline]:
-        """The two lifelines of the arrow of a call, or of a message."""
+        """Return the two lifelines of the arrow of a call, or of a message."""
         if (sent := self._story.messages.get(node.span.span_id)) is not None:
             return self._of(sent.sender), self._receiver(node.span)
         return self._caller(node, around), self._of(node.span)
@@ -209,7 +209,7 @@ def _pid(span: Span) -> int:
 
 
 def _processes(roots: Iterable[Node], story: Story) -> dict[int, tuple[int, str]]:
-    """Number and name of each process that made calls, by process id, in the order of the first call."""
+    """Return number and name of each process that made calls, by process id, in the order of the first call."""
     found: dict[int, Process | None] = {}
     for span in _spans(roots, story):
         found.setdefault(_pid(span), span.process)

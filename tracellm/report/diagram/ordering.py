@@ -112,7 +112,7 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
 
 
 def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
-    """The step that a part is or contains, by the part's span id."""
+    """Return the step that a part is or contains, by the part's span id."""
     part_of: dict[str, str | None] = {id: id for id in parts}
     found: dict[str, Span] = {}
     for step in trace.named(STEP_SPAN):
@@ -137,7 +137,7 @@ def _turns(
     steps: Mapping[str, Span],
     by_part: Mapping[str, Moment],
 ) -> dict[str, Moment]:
-    """Moments of a process's turns: the parts of its main thread, and the messages of its other threads."""
+    """Return the moments of a process's turns: the parts of its main thread, and the messages of its other threads."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     sent = _sent_after(core, starts, sends, steps)
@@ -175,7 +175,7 @@ def _turns(
 def _sent_after(
     core: Sequence[Span], starts: Sequence[int], sends: Sequence[Span], steps: Mapping[str, Span]
 ) -> dict[int, list[Span]]:
-    """Messages that the other threads sent, by the position of the part that caused them.
+    """Return the messages that the other threads sent, by the position of the part that caused them.
 
     Outputs name the step that made them. Any other message counts as the answer to the last call before it.
     """
@@ -218,7 +218,7 @@ def _taken_up(core: Sequence[Span], others: Sequence[Span], by_part: Mapping[str
 def _waits(
     by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], by_part: Mapping[str, Moment]
 ) -> dict[str, Moment]:
-    """Moments of a task that takes outputs in a loop: the waiting call comes before the turn, the rest after."""
+    """Return the moments of a task that takes outputs in a loop: its waiting call before the turn, the rest after."""
     found: dict[str, Moment] = {}
     for lane, parts in by_lane.items():
         if not lane[1]:

@@ -59,7 +59,7 @@ def drawn_lifelines(trace: Trace) -> list[str]:
 
 @per_trace
 def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
-    """The diagram, made once for a trace: it is written as Mermaid and drawn on the page."""
+    """Return the diagram, made once for a trace: it is written as Mermaid and drawn on the page."""
     several = is_story(trace)
     passes: list[Callable[[DiagramTree], DiagramTree]] = []
     if several or detail is not None or focus:

@@ -91,7 +91,7 @@ class Story:
 
 
 def is_story(trace: Trace) -> bool:
-    """True if several processes, threads or tasks have to be put in one order."""
+    """Return whether several processes, threads or tasks have to be put in one order."""
     if trace.messages:
         return True
     processes = {id(span.process) for span in trace.spans}
@@ -163,7 +163,7 @@ def _is_long(span: Span, lanes: Lanes) -> bool:
 
 
 def _units(roots: list[Node]) -> dict[str, str]:
-    """The client's call around each step, by its span id, with the id of the step's span."""
+    """Return the client's call around each step, by its span id, with the id of the step's span."""
     found: dict[str, str] = {}
     stack = [(root, "") for root in roots]
     while stack:

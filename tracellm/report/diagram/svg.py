@@ -287,7 +287,7 @@ class _Body:
         self.svg = _svg("lifelines", self._width, height, content, label=label)
 
     def _boundaries(self, diagram: Diagram, places: Columns, height: float) -> list[Markup]:
-        """A line between the boxes of two processes, crossed by all that goes from one to the other."""
+        """Return a line between the boxes of two processes, crossed by all that goes from one to the other."""
         pairs = pairwise(box for box in diagram.boxes if box.participants)
         edges = ((left.participants[-1], right.participants[0]) for left, right in pairs)
         return [
@@ -315,7 +315,7 @@ class _Body:
                     self._close(item.participant)
 
     def _edge(self, id: str, side: int) -> float:
-        """The x at which an arrow meets a lifeline: at the side of its innermost activation."""
+        """Return the x at which an arrow meets a lifeline: at the side of its innermost activation."""
         depth = len(self._open[id])
         if not depth:
             return self._x[id]
@@ -415,6 +415,6 @@ class _Body:
         self._y += 14
 
     def _reach(self, items: tuple[Item, ...]) -> float:
-        """The right edge of the labels of calls to itself."""
+        """Return the right edge of the labels of calls to itself."""
         loops = [m for m in messages(items) if m.source == m.target]
         return max((self._x[m.source] + label(m.text).width + 40 for m in loops), default=0.0)

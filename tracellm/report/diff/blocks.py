@@ -151,7 +151,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _taken(text: str, width: int) -> int:
-    """Number of characters of the text that fit into `width` columns; at least one."""
+    """Return the number of characters of the text that fit into `width` columns; at least one."""
     used = 0
     for index, char in enumerate(text):
         used += cell_len(char)

@@ -38,7 +38,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
-    """The classes whose calls ran in other processes or threads."""
+    """Return the classes whose calls ran in other processes or threads."""
     moves: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
     for pair in pairs:
         name = visible(pair.lifeline)
@@ -54,7 +54,7 @@ def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
 
 
 def _renamed(pairs: Sequence[CallPair], lang: str) -> list[Block]:
-    """The classes that have the same code under another name, in the same process and thread."""
+    """Return the classes that have the same code under another name, in the same process and thread."""
     classes = dict.fromkeys((visible(pair.lifeline), visible(pair.lifeline_b)) for pair in pairs)
     columns = tuple(Column(text(lang, f"diff.calls.elsewhere.{run}")) for run in ("a", "b"))
     rows = tuple(([a], [b]) for a, b in classes)
@@ -70,7 +70,7 @@ def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> li
 
 
 def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
-    """Calls of both runs, grouped by their two counts: once a request, once a step, and so on."""
+    """Return the calls of both runs, grouped by their two counts: once a request, once a step, and so on."""
     counts: dict[tuple[int, int], list[str]] = {}
     for pair in pairs:
         counts.setdefault((pair.a, pair.b), []).append(_name(pair, twice))

@@ -105,7 +105,7 @@ def _processes(run: RunFolder, lang: str) -> _Cell:
 
 
 def _threads(run: RunFolder, lang: str) -> _Cell:
-    """The threads besides each process's main one."""
+    """Return the threads besides each process's main one."""
     found: dict[str, dict[str, None]] = {}
     for span in run.trace.spans:
         if thread := span.attributes.get(names.THREAD_NAME):

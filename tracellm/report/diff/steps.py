@@ -45,13 +45,13 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _empty(comparison: Comparison, lang: str) -> list[Block]:
-    """The number of steps without anything scheduled, if the runs differ in it."""
+    """Return the number of steps without anything scheduled, if the runs differ in it."""
     a, b = comparison.empty_steps
     return [] if a == b else [Paragraph(text(lang, "diff.steps.empty", a=a, b=b))]
 
 
 def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
-    """The steps of each difference, for steps of both runs."""
+    """Return the steps of each difference, for steps of both runs."""
     both = [pair for pair in differing if pair.a is not None and pair.b is not None]
     columns = (Column(text(lang, "diff.steps.facet")), Column(text(lang, "diff.steps.where")))
     found = {facet: [pair.position for pair in both if facet in pair.differs] for facet in FACETS}

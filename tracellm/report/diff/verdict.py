@@ -21,7 +21,7 @@ def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lan
 
 
 def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
-    """A clause for each run that did not end well."""
+    """Return a clause for each run that did not end well."""
     clauses = []
     for name, run in zip(RUNS, runs, strict=True):
         status, error = run.manifest.get("status"), run.manifest.get("error")

@@ -31,7 +31,7 @@ NEEDED = {"perfetto": "tracellm[perfetto]", "opentelemetry": "tracellm[otel]"}
 
 
 def file_name(format: str) -> str:
-    """Name of an export in a run folder."""
+    """Return the name of an export in a run folder."""
     return f"export{FORMATS[format]}"
 
 

@@ -82,7 +82,7 @@ class Chosen:
         return self.trace.parent(span) is None
 
     def _on_focus(self, calls: list[Span], lifelines: frozenset[str]) -> set[str]:
-        """The calls into and out of these lifelines, and the calls that lead there."""
+        """Return the calls into and out of these lifelines, and the calls that lead there."""
         kept: set[str] = set()
         for span in calls:
             above = self.trace.parent(span)

@@ -149,7 +149,7 @@ class _Layout:
         return track
 
     def numbered(self) -> list[ProcessTracks]:
-        """The processes with numbers for them and their tracks, all different."""
+        """Return the processes with numbers for them and their tracks, all different."""
         found = list(self._processes.values())
         taken: set[int] = set()
         spare = count(1)
@@ -177,7 +177,7 @@ def _starts_a_task(span: Span, caller: Span | None) -> bool:
 
 
 def _beside_others(chosen: Chosen) -> set[str]:
-    """Span ids of calls that were still open when their caller made another."""
+    """Return the span ids of calls that were still open when their caller made another."""
     beside: set[str] = set()
     next_began: dict[str, int] = {}
     for span in reversed(chosen.calls):
@@ -225,13 +225,13 @@ def flows(chosen: Chosen) -> list[Flow]:
 
 
 def _submitted_by(chosen: Chosen, life: Span) -> list[Span]:
-    """The exported call that a request's life links to, if any."""
+    """Return the exported call that a request's life links to, if any."""
     calls = (chosen.trace.by_id.get(link.span_id) for link in life.links)
     return [call for call in calls if call is not None and chosen.holds(call)][:1]
 
 
 def _served(chosen: Chosen) -> dict[str, tuple[Span, list[Span]]]:
-    """Each request's life, by its span id, and the steps that link to it."""
+    """Return each request's life, by its span id, and the steps that link to it."""
     served: dict[str, tuple[Span, list[Span]]] = {life.span_id: (life, []) for life in chosen.lives}
     for span in chosen.calls:
         if span.name == STEP_SPAN:

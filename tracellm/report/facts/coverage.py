@@ -66,7 +66,7 @@ def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | No
 
 
 def notes(manifest: Manifest, lang: str) -> list[str]:
-    """Notes about parts that the recording lacks."""
+    """Return the notes about parts that the recording lacks."""
     lines = []
     asked = recording_options(manifest)
     if asked:
@@ -82,7 +82,7 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
 
 
 def _depth(manifest: Manifest, lang: str) -> list[str]:
-    """A note about a long run that was not recorded at its first depth throughout."""
+    """Return a note about a long run that was not recorded at its first depth throughout."""
     probes, limit = _mapping(manifest, "probes"), _mapping(manifest, "options").get("depth_limit")
     steps = probes.get("deep_steps")
     if not isinstance(limit, int) or not 0 < limit < 1 << 60:
@@ -95,7 +95,7 @@ def _depth(manifest: Manifest, lang: str) -> list[str]:
 
 
 def _missing(probes: Manifest, lang: str) -> list[str]:
-    """A note about probes without a target in this version of the engine."""
+    """Return a note about probes without a target in this version of the engine."""
     engine, targets = _mapping(probes, "engine"), _list(probes, "missing")
     if not engine or not targets:
         return []
@@ -117,13 +117,13 @@ def dropped_calls(manifest: Manifest) -> int:
 
 
 def skipped_calls(manifest: Manifest, lang: str) -> list[str]:
-    """A note about calls that the live log skipped, as it fell behind."""
+    """Return a note about calls that the live log skipped, as it fell behind."""
     missed = _mapping(manifest, "probes").get("unheard")
     return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
 
 
 def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> list[str]:
-    """The cost of recording, and the number of spans sent to a collector, as far as run.json has them.
+    """Return the cost of recording, and the number of spans sent to a collector, as far as run.json has them.
 
     `of_generation` is the recording's share of generation (`recording_time.share_of_generation`), if known. Spans that
     did not arrive at the collector are a problem (`wording/problems.py`).
@@ -152,12 +152,12 @@ def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> l
 
 
 def _number(holder: Manifest, key: str) -> list[float]:
-    """An entry, if it is a plausible number; else nothing."""
+    """Return an entry, if it is a plausible number; else nothing."""
     return list(numbers_in(holder, key).values())
 
 
 def why_missing(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
-    """A sentence for each subject that is missing: the functions it needs, and the options that left them out."""
+    """Return a sentence for each missing subject: the functions it needs, and the options that left them out."""
     left_out, lines = _left_out(manifest), []
     for subject in subjects:
         if isinstance(functions := left_out.get(subject), list):
@@ -170,7 +170,7 @@ def why_missing(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
 
 
 def _lacks(manifest: Manifest, lang: str) -> str:
-    """The missing subjects, a word each."""
+    """Return the missing subjects, a word each."""
     left_out = _left_out(manifest)
     implied = {one for subject in left_out for one in _IMPLIED.get(subject, ())}
     keys = [f"recorded.subject.{subject}" for subject in left_out if subject not in implied]

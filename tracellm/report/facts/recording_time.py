@@ -27,7 +27,7 @@ def recording_by_step(trace: Trace) -> dict[str, int]:
 
 
 def _step_around(trace: Trace, span: Span) -> Span | None:
-    """The step that a call is, or is part of, in the same thread."""
+    """Return the step that a call is, or is part of, in the same thread."""
     above: Span | None = span
     while above is not None and above.name != STEP_SPAN:
         above = trace.parent(above)
@@ -36,7 +36,7 @@ def _step_around(trace: Trace, span: Span) -> Span | None:
 
 @per_trace
 def generation(trace: Trace) -> tuple[int, int] | None:
-    """The time in which engines step, from the start of the first step to the end of the last; None without steps."""
+    """Return the start of the first step and the end of the last, of all engines; None without steps."""
     steps = trace.named(STEP_SPAN)
     return (steps[0].start_ns, max(step.end_ns for step in steps)) if steps else None
 

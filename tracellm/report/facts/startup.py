@@ -121,7 +121,7 @@ def _is_around(outer: Span, inner: Span) -> bool:
 
 
 def _settings(span: Span, attribute: str) -> dict[str, str]:
-    """The settings of an attribute that lists them as `name=value`."""
+    """Return the settings of an attribute that lists them as `name=value`."""
     entries = (str(entry).partition("=") for entry in as_list(span.attributes.get(attribute)))
     return {name: value for name, _, value in entries}
 
@@ -151,7 +151,7 @@ def startup_spans(trace: Trace) -> list[Span]:
 
 
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
-    """Attributes whose names have this prefix, each from the first span that has it."""
+    """Return the attributes whose names have this prefix, each from the first span that has it."""
     found: dict[str, object] = {}
     for span in filter(is_about_startup, spans):
         for name, value in span.attributes.items():

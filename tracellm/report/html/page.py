@@ -98,7 +98,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
 
 
 def _arrow_spans(arrow: Message, lang: str) -> str:
-    """An arrow's whole label, and the spans it stands for."""
+    """Return an arrow's whole label, and the spans it stands for."""
     if not arrow.spans:
         return ""
     spans = spans_text(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)

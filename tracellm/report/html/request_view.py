@@ -55,7 +55,7 @@ def _request(
     content: "_Texts",
     lang: str,
 ) -> _View:
-    """One request, or all those of one request with n > 1."""
+    """Return the view of one request, or of all those of one request with n > 1."""
     first, alone = family[0], family[0].parent is None
     if alone:
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)

@@ -134,7 +134,7 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
 
 
 def _spent(seconds: float, recording: float, lang: str) -> str:
-    """The time of all steps, and the recording's part of it."""
+    """Return the time of all steps, and the recording's part of it."""
     key = "html.figure.steps.recording" if recording else "html.figure.steps.more"
     return text(lang, key, time=duration(seconds), recording=duration(recording))
 

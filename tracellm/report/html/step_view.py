@@ -67,7 +67,7 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
 
 
 def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
-    """The KV blocks that each request got, by their ids; requests without any are left out."""
+    """Return the KV blocks that each request got, by their ids; requests without any are left out."""
     found = [
         {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(parts)}
         for one in row.requests()
@@ -92,7 +92,7 @@ def _names(ids: Sequence[str], lang: str) -> str:
 
 
 def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) -> tuple[list[dict[str, Any]], int]:
-    """A line of tokens for each request, `room` tokens at most, and the number of requests left out."""
+    """Return a line of tokens for each request, `room` tokens at most, and the number of requests left out."""
     tokens: dict[str, list[Sampled]] = {request.request_id: [] for request in run[0].requests}
     for step in run:
         for one in step.sampled:
@@ -118,7 +118,7 @@ def _token_view(one: Sampled, lang: str) -> dict[str, Any]:
 
 
 def _candidates(one: Sampled, lang: str) -> list[str]:
-    """The model's likeliest tokens, and the tokens that the choice was made from, if others."""
+    """Return the model's likeliest tokens, and the tokens that the choice was made from, if others."""
     parts = []
     drawn = [] if one.drawn_listed == one.listed else one.drawn_candidates
     for key, candidates in (("model", one.candidates), ("drawn", drawn)):

@@ -96,14 +96,14 @@ class _TreeView:
         return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node.span, self._lang)
 
     def _spans(self, node: Node) -> str:
-        """The spans of a row; empty for a line or for steps, whose calls have rows of their own."""
+        """Return the spans of a row; empty for a line or for steps, whose calls have rows of their own."""
         if not node.spans:
             return ""
         first, last = node.spans[0].span_id, node.spans[-1].span_id
         return spans_text(len(node.spans), first, last, len(node.hidden), self._lang)
 
     def _details(self, node: Node) -> list[str]:
-        """The arguments and the result, or the exception."""
+        """Return the arguments and the result, or the exception."""
         if node.kind != "call":
             return []
         passed, came = arguments(node.span, 90), result(node.span, 60)
@@ -116,7 +116,7 @@ class _TreeView:
 
 
 def _nearest(roots: Sequence[Node]) -> set[int]:
-    """Ids of the nodes nearest to the roots, as many as may be shown."""
+    """Return the ids of the nodes nearest to the roots, as many as may be shown."""
     nodes, shown = deque(roots), set[int]()
     while nodes and len(shown) < MOST_NODES:
         node = nodes.popleft()

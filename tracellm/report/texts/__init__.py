@@ -37,7 +37,7 @@ _FORMATTER = _Counting()
 
 @cache
 def texts(lang: str) -> dict[str, str]:
-    """Every text of one language by its key.
+    """Return every text of one language by its key.
 
     Raises:
         ValueError: `lang` is not one of LANGUAGES, or two modules use one key.
@@ -54,7 +54,7 @@ def texts(lang: str) -> dict[str, str]:
 
 
 def text(lang: str, key: str, **values: Any) -> str:
-    """The text `key` in a language, with its values filled in.
+    """Return the text `key` in a language, with its values filled in.
 
     Raises:
         KeyError: there is no such text, or a value that it names was not given.

@@ -192,7 +192,7 @@ def _places(nodes: Sequence[Node]) -> list[_Place]:
 
 
 def sequence(nodes: Sequence[Node]) -> Node:
-    """A repeated round of calls."""
+    """Return a node for a repeated round of calls."""
     key = "repeat", tuple([node.key for node in nodes])
     count = min([node.count for node in nodes])
     return Node("repeat", key, count, total_ns=sum([node.total_ns for node in nodes]), children=nodes)

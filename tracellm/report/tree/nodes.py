@@ -211,7 +211,7 @@ def call_tree(trace: Trace) -> list[Node]:
 
 
 def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
-    """Nodes of the calls, parents of the lives, by their ids, and whether calls ran in several threads."""
+    """Return the nodes of the calls, parents of the lives, by their ids, and whether calls ran in several threads."""
     key_of = _Keys()
     nodes: list[Node] = []
     lives: dict[str, str | None] = {}
@@ -277,7 +277,7 @@ def _settle(roots: Sequence[Node], several_threads: bool) -> None:
 
 
 def _in_its_thread(node: Node) -> Iterator[Node]:
-    """The callees in the call's own thread.
+    """Yield the callees in the call's own thread.
 
     Work of another thread or process goes on beside the call that started it, often long after. So the waiting call's
     own time continues. The own times of a thread that runs one call at a time sum to its time in calls.
@@ -291,7 +291,7 @@ def _in_its_thread(node: Node) -> Iterator[Node]:
 
 
 def _covered_ns(node: Node, children: Iterable[Node]) -> int:
-    """Time of a call covered by these callees; they overlap if there are coroutines."""
+    """Return the time of a call covered by these callees; they overlap if there are coroutines."""
     span = node.spans[0]
     covered, reached, last = 0, span.start_ns, span.end_ns
     for child in children:

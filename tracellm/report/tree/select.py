@@ -43,7 +43,7 @@ def focus_on(tree: T, lifelines: Collection[str]) -> T:
 
 
 def _focused(node: Node, caller: str, lifelines: Collection[str]) -> set[int]:
-    """Ids of the nodes of a subtree to show, with all nodes around them."""
+    """Return the ids of the nodes of a subtree to show, with all nodes around them."""
     lifeline = node.span.lifeline if node.kind == "call" else caller
     below = set[int]().union(*[_focused(child, lifeline, lifelines) for child in node.children])
     return below | {id(node)} if below or lifeline in lifelines or caller in lifelines else below

@@ -90,7 +90,7 @@ def _units(siblings: Sequence[Node], step_of: Mapping[str, Step], folder: Folder
 
 
 def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder) -> list[Node]:
-    """The siblings with each run of alike turns as one node."""
+    """Return the siblings with each run of alike turns as one node."""
     found: list[Node] = []
     groups: list[list[Node]] = []
 
@@ -118,7 +118,7 @@ def _merged(found: Sequence[Node], groups: Sequence[Sequence[Node]], folder: Fol
 
 
 def _unit(trace: Trace, span: Span) -> Span:
-    """The span that repeats with each step: the nearest caller in AROUND, or the step itself."""
+    """Return the span that repeats with each step: the nearest caller in AROUND, or the step itself."""
     above: Span | None = span
     while above is not None:
         if above.name in AROUND:
@@ -128,7 +128,7 @@ def _unit(trace: Trace, span: Span) -> Span:
 
 
 def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hashable]:
-    """The keys of the calls between the first step and the second; empty for one step."""
+    """Return the keys of the calls between the first step and the second; empty for one step."""
     places = [i for i, node in enumerate(siblings) if node.spans and node.span.span_id in step_of]
     return [node.key for node in siblings[places[0] + 1 : places[1]]] if len(places) > 1 else []
 

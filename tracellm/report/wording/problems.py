@@ -26,7 +26,7 @@ def recording_problems(manifest: Mapping[str, Any], lang: str) -> list[str]:
 
 
 def _unsent(export: Mapping[str, Any], lang: str) -> list[str]:
-    """One line, if anything went wrong with a collector."""
+    """Return one line, if anything went wrong with a collector."""
     lost, errors = export.get("lost"), export.get("errors")
     if not isinstance(errors, list) or not errors:
         return []

@@ -64,7 +64,7 @@ def call_title(span: Span, longest_name: int, longest_values: int) -> str:
 
 
 def _argument(passed: object) -> str:
-    """`name=value`, but `SchedulerOutput` for `scheduler_output=SchedulerOutput`."""
+    """Return `name=value`, but `SchedulerOutput` for `scheduler_output=SchedulerOutput`."""
     name, _, value = str(passed).partition("=")
     return value if value and name.replace("_", "") == value.lower() else str(passed)
 

@@ -1,7 +1,7 @@
 """The comparison of two recordings, A and B, as plain data: calls, steps, requests, times and messages.
 
-A comparison shows most where one thing differs: the same script in process and with the engine core in a process of its
-own, or with other limits. Any two traces can be compared, in linear time. vLLM has no counterpart.
+A comparison is most useful if one thing differs, such as other limits, or an engine core in a process of its own. Any
+two traces can be compared, in linear time. vLLM has no counterpart.
 """
 
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Comparison:
     times: tuple[RunTimes, RunTimes]
     boundaries: tuple[Boundary, Boundary]
     empty_steps: tuple[int, int]
-    """Steps in which nothing was scheduled: a busy loop runs one when requests have ended. They are in no other number
-    here."""
+    """Steps in which nothing was scheduled: a busy loop runs one when requests have ended. No other number here counts
+    them."""
 
     @property
     def num_steps(self) -> tuple[int, int]:

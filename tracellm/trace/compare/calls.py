@@ -3,8 +3,8 @@
 A pair has the same class and the same code. A method that a subclass inherits is the same code under another name:
 `EngineCore.step_fn` of one run and `EngineCoreProc.step_fn` of the other are one pair.
 
-Runs of two engines, ours and a real vLLM, have no code in common. There, a method of the same name on the same
-lifeline, or else of the same class, is the counterpart, wherever it is defined.
+Runs of two engines, ours and a real vLLM, have no code in common. There the counterpart is a method of the same name on
+the same lifeline, or else of the same class. The class that defines it does not matter.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,9 +24,9 @@ _Identity = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """One call in both runs:
+    """One call in both runs, with its counts `a` and `b`.
 
-    `a` and `b` are the counts, the places its processes and threads, in order of first use.
+    The places are its processes and threads, in order of first use.
     """
 
     lifeline: str
@@ -117,7 +117,7 @@ def _aborts_nothing(span: Span) -> bool:
 
 
 def _renamed_calls(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
-    """Return the key in B of each call of A alone that B made as another class, or with another engine's code."""
+    """Return the key in B of each call of A that B made under another class, or with another engine's code."""
     mine = {key: None for key in calls_a if key not in calls_b}
     theirs = {key: None for key in calls_b if key not in calls_a}
     found: dict[_Key, _Key] = {}
@@ -134,7 +134,7 @@ def _renamed_calls(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> 
 def _may_pair(mine: _Key, theirs: _Key, identity: Callable[[_Key], _Identity]) -> bool:
     """Return whether two calls of the same name may be a pair: their code is of two engines, or all their names agree.
 
-    The latter is one engine in two versions, one of which has the class in another module.
+    Names also agree for two versions of one engine that have the class in different modules.
     """
     return identity in (_function, _method) or mine[2].partition(".")[0] != theirs[2].partition(".")[0]
 
@@ -156,7 +156,7 @@ def _method_of_class(key: _Key) -> _Identity:
 
 
 def _owner(function: str) -> str:
-    """The class of a function's qualified name, or its module."""
+    """Return the class in a function's qualified name, or else its module."""
     return function.rpartition(".")[0].rpartition(".")[2]
 
 

@@ -61,7 +61,7 @@ class RequestPair:
 
 
 def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence[Step]) -> list[RequestPair]:
-    """Pair the requests of both runs; those of one run alone are last, or where the order leaves them."""
+    """Pair the requests of both runs; a request of one run alone is paired with None."""
     lives_a, lives_b = _lives(a, steps_a), _lives(b, steps_b)
     if lives_a.keys() == lives_b.keys():
         return [RequestPair(number, life, lives_b[id]) for number, (id, life) in enumerate(lives_a.items())]
@@ -70,7 +70,7 @@ def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence
 
 
 def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
-    """Each request by its id, in the order of submission, or of its first step if its life was not recorded."""
+    """Return each request by its id, in the order of submission, or of first steps where lives are not recorded."""
     spans: dict[str, Span | None] = {}
     for span in trace.spans:
         if span.name == names.REQUEST_SPAN:

@@ -2,9 +2,8 @@
 
 A diagram leaves most calls out. So the caller of a call is not always the one just around it:
 
-- Lifelines that the expectation lacks are seen through: the caller is the nearest call around whose lifeline the
-  expectation has, or the nearest call around that it draws. The outermost calls of a process or thread count as made by
-  their own lifeline.
+- Lifelines that the expectation lacks are skipped. The caller is the nearest enclosing call that the expectation draws,
+  or whose lifeline it has. The outermost calls of a process or thread count as made by their own lifeline.
 - A loop (`tracellm.call.kind`) lasts as long as the engine, and a diagram draws each turn. It counts as beginning again
   just before each call that it makes.
 - A message between processes is a call by the sender's lifeline on the receiver's, named by the message's type. It may
@@ -42,7 +41,7 @@ class Call:
         owner: the class that defines it; empty for a function and for a message.
         callers: the lifelines that count as its caller.
         targets: the lifelines that count as called.
-        begun_by: the span with which it began: for a loop's turn the call that it makes, else `span`.
+        begun_by: the span whose start it shares: for a turn of a loop the call that it makes, else `span`.
     """
 
     time_ns: int
@@ -63,15 +62,15 @@ def calls(
         trace: the recording.
         known: the lifelines of the expectation.
         drawn: whether the expectation has a call on this lifeline by one of these names.
-        partial: whether it leaves out some calls that it draws elsewhere: then every call around may be the caller.
+        partial: whether it leaves out some calls that it draws elsewhere. Then every enclosing call may be the caller.
     """
     return list(_Reader(trace, known, drawn, partial).read())
 
 
 class _Around(NamedTuple):
-    """Lifelines of the nearest call around that is known, and of the nearest that is drawn.
+    """Lifelines of the nearest enclosing call that is known, and of the nearest that is drawn.
 
-    `outermost`: no call around is on a known lifeline.
+    `outermost`: no enclosing call is on a known lifeline.
     """
 
     known: str | None
@@ -112,7 +111,7 @@ class _Reader:
                 )
 
     def _loops(self, span: Span) -> list[Span]:
-        """The loops around a call that take a turn with it, the innermost first."""
+        """Return the loops around a call that take a turn with it, the innermost first."""
         found: list[Span] = []
         around = self._trace.parent(span)
         while around is not None and around.attributes.get(names.CALL_KIND) == "loop":
@@ -139,7 +138,7 @@ class _Reader:
         return call
 
     def _ends(self, span: Span) -> frozenset[str]:
-        """The lifelines that count as sender, or receiver, of the message of this span."""
+        """Return the lifelines that count as sender, or receiver, of the message of this span."""
         return self._call(span).callers | {plain(span.lifeline)}
 
     def _all_around(self, span: Span) -> set[str]:
@@ -151,7 +150,7 @@ class _Reader:
         return found
 
     def _around(self, span: Span) -> _Around:
-        """The calls around a call."""
+        """Return the calls around a call."""
         path: list[Span] = []
         here: Span | None = span
         while here is not None and here.span_id not in self._callers:
@@ -179,7 +178,7 @@ def _names(span: Span) -> tuple[str, ...]:
 
 
 def _owner(span: Span) -> str:
-    """The class that defines the method, if recorded."""
+    """Return the class that defines the method, if recorded."""
     defined = str(span.attributes.get(names.CODE_FUNCTION, "")) or span.name
     return defined.rpartition(".")[0].rpartition(".")[2]
 
@@ -246,7 +245,7 @@ def _later(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _returns(trace: Trace, numbers: dict[int, int]) -> list[tuple[int, int, int]]:
-    """Returns of calls that had made one in another process, in order: the time, its process, the other one."""
+    """List the returns of calls that made a call in another process, in order: time, own process, other process."""
     found: set[tuple[int, int, int]] = set()
     for span in trace.spans:
         parent: Span | None = trace.parent(span)

@@ -1,8 +1,8 @@
 """The comparison of an expectation with a recording: does it contain these calls, in this order?
 
 For each arrow in turn, the earliest call that fits is taken; often that finds all. If not, they may still be there in
-an order that only chance decided, as between processes (`Causes`). Otherwise the most arrows that can be found in order
-are counted. The others get a reason: never called, called by or on another lifeline, or out of order.
+another order, since the order between processes is partly chance (`Causes`). Otherwise, as many arrows as possible are
+matched in order. The others get a reason: never called, called by or on another lifeline, or out of order.
 """
 
 import re
@@ -20,7 +20,7 @@ from tracellm.trace.model import Trace
 __all__ = ["Miss", "Result", "check"]
 
 _MODEL = re.compile(r"X*Model")
-"""Names in a diagram for the model's class, whichever it is."""
+"""Placeholder names in a diagram for the model's class."""
 
 _SCRIPT = re.compile(r"(?:the |your )?(?:user|script|program)|用户|脚本|程序", re.IGNORECASE)
 """Names in a diagram for the script, which a recording has under the name of its file."""
@@ -56,7 +56,7 @@ class Result:
     """The result of a check.
 
     Attributes:
-        total: number of calls looked for.
+        total: number of calls searched.
         misses: those not found in order.
         needs: number of calls not looked for, by their requirement.
         unknown: lifelines of the expectation without any recorded call, with similar names.
@@ -140,7 +140,7 @@ class _Check:
         return any(_is_called(arrow, called) for arrow in self._drawn.get(lifeline, ()))
 
     def _places(self, arrow: Arrow) -> list[int]:
-        """The calls that an arrow may stand for, in order."""
+        """Return the calls that an arrow may stand for, in order."""
         key = arrow.source, arrow.target, arrow.names, arrow.owner, arrow.held
         if key not in self._places_of:
             source, target = self._named(arrow.source), self._named(arrow.target)
@@ -171,13 +171,13 @@ class _Check:
         return ANYONE in call.callers and (self._is_script(source) or not source & self._recorded)
 
     def _is_target(self, arrow: Arrow, call: Call, target: frozenset[str]) -> bool:
-        """Return whether the callee is right; an object that it holds may be of a class that is not drawn."""
+        """Return whether the callee is right. An object held by the caller may have a class that is not drawn."""
         if call.targets & target:
             return True
         return bool(arrow.held) and arrow.source == arrow.target and not call.targets & self._known
 
     def _is_owner(self, arrow: Arrow, call: Call) -> bool:
-        """Return whether the named class defines the method, or, if no class of that name does, has it."""
+        """Return whether the named class defines the method, or has it if no class of that name defines it."""
         if not arrow.owner or call.owner == arrow.owner:
             return True
         return arrow.owner in call.targets and not any((arrow.owner, name) in self._defined for name in arrow.names)
@@ -208,7 +208,7 @@ class _Check:
         return None if index is None else (self._arrows[index], self._calls[found[index]])
 
     def _unknown(self) -> dict[str, tuple[str, ...]]:
-        """Lifelines with an unmatched arrow that the recording does not have."""
+        """Return the lifelines with an unmatched arrow that the recording does not have."""
         unknown: dict[str, tuple[str, ...]] = {}
         for name, lifeline in self._lifelines.items():
             used = any(
@@ -250,7 +250,7 @@ def _in_turn(places: Sequence[Sequence[int]]) -> dict[int, int]:
 def _most(places: Sequence[Sequence[int]]) -> dict[int, int]:
     """Return the longest list of arrows that can be found in order, with their calls; of several, the first.
 
-    It goes backwards: `begins[k]` is the latest call with which the last k arrows found can begin. The time is
+    It goes backwards: `begins[k]` is the latest call at which k matched arrows can begin. The time is
     quadratic in the number of arrows and independent of the number of calls.
     """
     begins: list[tuple[float, _Chain]] = [(inf, None)]

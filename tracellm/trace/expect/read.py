@@ -256,7 +256,7 @@ _Lines = list[tuple[int, str]]
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*\{?\s*mermaid\b", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"(\s*)\.\.\s+mermaid::\s*$")
 _KIND = re.compile(r"sequenceDiagram\b")
-_LARGEST = 10_000_000  # characters: nobody wrote a longer file by hand
+_LARGEST = 10_000_000  # characters: no file written by hand is longer
 
 
 def read(path: str) -> Expectation:

@@ -1,6 +1,6 @@
 """OTLP JSON to spans: the first step of everything that reads a recording.
 
-A big recording repeats itself: the attributes of a layer's call are those of the layer before. So a `Decoder` keeps the
+A big recording is repetitive: the attributes of a layer's call are those of the layer before. So a `Decoder` keeps the
 JSON of attributes that it has read, and gives spans with the same text the same dict. It checks all ids of a line
 together. A span takes some microseconds and a few hundred bytes.
 """
@@ -170,8 +170,8 @@ class Decoder:
     Spans share equal attributes and strings: never change them in place.
 
     Args:
-        wanted: names of spans to keep. Others are left out, unless they have more than any call has: an error, links,
-            a message, a step. None keeps all.
+        wanted: names of spans to keep. Others are left out, unless they have something special: an error, links, a
+            message, a step. None keeps all.
 
     Attributes:
         left_out: number of spans left out.

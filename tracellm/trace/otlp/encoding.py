@@ -114,7 +114,7 @@ _last_links: tuple[list[Link], str] = [], ""
 
 
 def _links(links: list[Link]) -> str:
-    """JSON of links; those of a step are often the same as those of the step before."""
+    """Return the JSON of links; cached, as a step often has the links of the step before."""
     global _last_links
     last, text = _last_links
     if len(last) != len(links) or not all(map(is_, last, links)):
@@ -138,7 +138,7 @@ def _link_of_one(trace_id: str, span_id: str, name: str, value: str) -> str:
 
 
 def attributes_text(attributes: Mapping[str, AttributeValue]) -> str:
-    """JSON of a list of attributes."""
+    """Return the JSON of a list of attributes."""
     return ",".join([_attribute(name, value) for name, value in attributes.items()])
 
 
@@ -157,7 +157,7 @@ def _attribute(name: str, value: AttributeValue) -> str:
 
 
 _lists: dict[tuple[str, *tuple[type, ...]], tuple[list[Any], str]] = {}
-"""The last list and its JSON, by name and type of values: much of an engine step is as in the one before."""
+"""The last list and its JSON, by name and type of values; a step repeats many lists of the step before."""
 
 
 def _list(name: str, values: list[Any]) -> str:
@@ -189,7 +189,7 @@ def value_text(value: Any) -> str:
 
 
 def _values(values: Sequence[Any]) -> str:
-    """JSON of an array's values. Those of an engine step are long, so the common types are written in one call."""
+    """Return the JSON of an array's values. A step's arrays are long, so the common types are written in one call."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return '{"stringValue":' + _strings(values, '},{"stringValue":') + "}"
@@ -203,7 +203,7 @@ def _values(values: Sequence[Any]) -> str:
 
 
 def _strings(values: Sequence[str], between: str) -> str:
-    """JSON of texts, joined by `between`; many are encoded at once, with a separator that none of them contains."""
+    """Return the JSON of texts, joined by `between`; many are encoded at once, by a separator that none contains."""
     if max(map(len, values)) > _SHORT:
         text = "\0".join(values)
         if text.count("\0") == len(values) - 1 and _ESCAPED_ZERO not in text:

@@ -267,7 +267,7 @@ def likeliest(of: Any) -> Likeliest:
 
 @lru_cache(maxsize=256)
 def _row_numbers(count: int) -> Any:
-    """The numbers 0 to count - 1, int64 [count, 1]."""
+    """Return the numbers 0 to count - 1, int64 [count, 1]."""
     import numpy
 
     return numpy.arange(count)[:, None]

@@ -95,7 +95,7 @@ def _reshape_and_cache(values: Mapping[str, Any]) -> Work:
 
 
 def _top_k_top_p(values: Mapping[str, Any]) -> Work:
-    """Each of 16 passes compares and adds three times for a score; for top-p, it also computes an exponential."""
+    """Count three comparisons and additions per score in each of 16 passes; for top-p, also an exponential."""
     logits, has_k, has_p = values["logits"], values["HAS_K"], values["HAS_P"]
     per_score = 16 * (6 * has_k + 8 * has_p) + 3 * has_p + 1
     return Work(logits.nbytes, logits.nbytes, per_score * logits.numel())

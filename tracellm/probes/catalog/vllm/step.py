@@ -236,7 +236,7 @@ def _cut_short(facts: Any) -> Iterator[_Held]:
 
 
 def _why_preempted(facts: Any) -> Iterator[_Held]:
-    """Each refusal of blocks to a running request preempts one request, perhaps itself, and none begins."""
+    """Yield the preempted requests: each refusal of blocks to a running request preempts one, perhaps itself."""
     preempted, refused = facts["preempted"], facts["refused"]
     if len(preempted) != len(refused):  # the refusals were not recorded
         refused = [None] * len(preempted)
@@ -249,7 +249,7 @@ def _why_preempted(facts: Any) -> Iterator[_Held]:
 
 
 def _why_waiting(waiting: list[str], left: int, facts: Any) -> Iterator[_Held]:
-    """The conditions that end the scheduler's loop over waiting requests, in its order."""
+    """Yield the reasons of waiting requests, by the conditions that end the scheduler's loop, in its order."""
     first, *others = waiting
     if facts["preempted"]:
         cause, first, others = "preempted", facts["preempted"][-1], waiting
