@@ -33,7 +33,7 @@ __all__ = [
 
 
 class FinishReason(enum.IntEnum):
-    """Why a request ended; `str()` gives the value of `CompletionOutput.finish_reason`."""
+    """Reason why a request ended; `str()` gives the value of `CompletionOutput.finish_reason`."""
 
     STOP = 0
     """The end-of-sequence token, a stop token or a stop string was generated."""

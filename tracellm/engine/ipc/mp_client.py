@@ -92,9 +92,9 @@ class BackgroundResources:
     utility_results: dict[int, _AnyFuture] = field(default_factory=dict)
     """Pending utility calls, by call id."""
     cause_of_death: str | None = None
-    """Why the engine process ended by itself. The socket may still hold outputs that it sent before."""
+    """Description of the engine process's unexpected end. The socket may still hold outputs that it sent before."""
     engine_dead: bool = False
-    """No more outputs will come."""
+    """True once no more outputs will come."""
     dead_message: str = "This engine has been shut down; make a new one."
     pid: int = field(default_factory=os.getpid)
     """The process that owns the resources, as opposed to its forks."""

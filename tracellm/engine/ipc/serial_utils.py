@@ -1,9 +1,9 @@
 """Encoding of the messages between the engine's processes: msgpack, and large arrays in frames of their own.
 
 The clients encode requests, which the threads of `EngineCoreProc` decode; outputs take the opposite way. A message is a
-list of frames, the first of which is msgpack. A tensor or array is encoded as `[dtype, shape, data]`, where `data` is
-its bytes if it is small, and otherwise the index of a frame with its memory, which is neither copied nor parsed. This
-is the format of vLLM 0.11.1.
+list of frames, the first of which is msgpack. A tensor or array is encoded as `[dtype, shape, data]`. `data` is its
+bytes if it is small. Otherwise it is the index of a frame with its memory, which is neither copied nor parsed. This is
+the format of vLLM 0.11.1.
 
 Messages are never pickled: both sides refuse everything but plain values and arrays, so received bytes cannot run code.
 

@@ -195,7 +195,7 @@ def process_dict_updates(
 
 
 def _logits_slice(token_ids: Mapping[int, Iterable[int]], device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """Return row and token of each of these tokens by row, int64 [M] each; None if there are none."""
+    """Return the rows and the tokens of `token_ids`, int64 [M] each; None if there are none."""
     pairs = [(row, token_id) for row, row_token_ids in token_ids.items() for token_id in row_token_ids]
     if not pairs:
         return None

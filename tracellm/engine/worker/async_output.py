@@ -1,8 +1,8 @@
 """The sampled tokens on their way from the device to the host, at once or while the next step runs.
 
 In a request's life: the end of every step. Under asynchronous scheduling (core/sched/async_scheduler.py) the next step
-does not wait for the tokens. In place of a request's last token the host has a placeholder, -1 - row, which names the
-row of the sampled tokens that holds it, and `GPUModelRunner._prepare_input_ids` replaces it on the device. When the
+does not wait for the tokens. In place of a request's last token the host has a placeholder, -1 - row, where row is its
+row among the sampled tokens. `GPUModelRunner._prepare_input_ids` replaces the placeholder on the device. When the
 engine core fetches the step's output, the tokens replace the placeholders on the host, too. That is before the step
 after the next is prepared, so a placeholder always refers to the step before.
 

@@ -1,7 +1,8 @@
 """Coverage of the catalog: the entries whose functions were found in the engine that a run used, and its version.
 
-A version of vLLM may have renamed or removed a function, its class or its module. What it is known to lack (`REMOVED`
-and `ADDED` in entries.py) is not reported as missing. Modules that a run never imports are not searched.
+A version of vLLM may have renamed or removed a function, its class or its module. Targets that a version is known to
+lack (`REMOVED` and `ADDED` in entries.py) are not reported as missing. Modules that a run never imports are not
+searched.
 """
 
 import sys

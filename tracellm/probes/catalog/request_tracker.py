@@ -1,7 +1,7 @@
 """State that joins calls while spans are built: the tokenizer, the requests under way, the number of steps.
 
-Entries of the catalog update the tracker (`Entry.observe`), which completes what no single call knows, above all a
-request's span from its submission to its last token. It runs where spans are built, outside the recorded calls.
+Entries of the catalog update the tracker (`Entry.observe`), which combines facts of several calls, above all into a
+request's span from submission to last token. It runs where spans are built, outside the recorded calls.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,10 +16,10 @@ from tracellm.trace.model import Link, Span
 __all__ = ["RequestTracker"]
 
 _LINKED_STEPS = frozenset(("requests", "steps", "schedules", "endings"))
-"""Subjects that are needed to link steps to their requests, and to know when a request is over."""
+"""Subjects that are needed to link steps to their requests, and to detect the end of a request."""
 
 _MAX_OUTPUTS = 4096
-"""Outputs whose step is remembered, many more than ever wait to be sent."""
+"""Number of outputs whose step is kept; far more than ever wait to be sent."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class RequestTracker:
         steps: engine steps so far.
         deep_steps: steps that are recorded to full depth; None: all (installation.py).
         queued: requests in the scheduler's queues that no step has finished.
-        untold: subjects (report_needs.py) that are recorded in part, so that nothing is joined for them.
+        untold: subjects (report_needs.py) that are recorded in part; nothing is joined for them.
     """
 
     ids: RequestIds
@@ -112,7 +112,7 @@ class RequestTracker:
             del self._requests[request_id]
 
     def arrived(self, request_id: str) -> None:
-        """Note a request in the scheduler's queue, of which steps list only the beginning."""
+        """Note a request in the scheduler's queue; steps list only the beginning of the queue."""
         if _LINKED_STEPS.isdisjoint(self.untold):
             self.queued.add(request_id)
 
@@ -132,7 +132,7 @@ class RequestTracker:
         return self._begin(request_id, self.ids.trace(), self.ids.request_span(), None, start_ns)
 
     def skip(self, steps: int) -> None:
-        """Forget all requests: a ring has let go of records, after so many steps, in which they may have ended."""
+        """Drop all requests: they may have ended in records that a ring has dropped. `steps` steps have run."""
         self.steps = steps
         for requests in (self._requests, self._remote, self._children, self.queued):
             requests.clear()
@@ -227,7 +227,7 @@ class RequestTracker:
     def made_outputs(self, timestamps: Iterable[float]) -> None:
         """Note that the current step made the outputs with these timestamps, which their messages carry."""
         self._output_steps |= dict.fromkeys(map(repr, timestamps), self.steps)
-        while len(self._output_steps) > _MAX_OUTPUTS:  # within one process none is ever sent
+        while len(self._output_steps) > _MAX_OUTPUTS:  # within one process no message is sent
             del self._output_steps[next(iter(self._output_steps))]
 
     def step_of(self, message_id: str) -> int | None:

@@ -21,10 +21,10 @@ __all__ = ["learn_tokenizer", "learn_tokenizer_in", "tokenizer_facts"]
 _MAX_TOKENS = 32_768
 
 Tokenizer = tuple[bytes, bytes | None, list[str]]
-"""Its tokenizer.json, its decoder as JSON (None: it has none), and the tokens added to it, in order of their ids."""
+"""A tokenizer: its tokenizer.json, its decoder as JSON (or None), and its added tokens by id."""
 
 _recorded: WeakKeyDictionary[Any, tuple[int, tuple[int, ...]]] = WeakKeyDictionary()
-"""Number of each tokenizer, and the recording and process that last recorded the rest of it."""
+"""Number of each tokenizer, and the recording and process that last recorded its content."""
 _numbers = count(1)
 
 

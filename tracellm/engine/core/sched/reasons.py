@@ -1,8 +1,8 @@
 """Why a request was not scheduled in a step, or got fewer tokens than it could have computed.
 
 A reason is a code and the numbers behind the decision. `Scheduler.schedule` puts them into `SchedulerOutput`: one for
-each request it considered, and a single one for all requests behind these, so a queue of thousands costs no more than
-a queue of two.
+each request it considered, and a single one for all requests behind these. So a queue of thousands costs no more than a
+queue of two.
 
 vLLM: none; there the reason is the line of `Scheduler.schedule` that leaves the loop.
 """
@@ -44,7 +44,7 @@ class _Reason:
 
 
 class NotScheduledReason(_Reason):
-    """Why a request got no tokens in a step."""
+    """Reason why a request got no tokens in a step."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ class NotScheduledReason(_Reason):
 
 
 class CutShort(_Reason):
-    """Why a scheduled request got fewer tokens than it could have computed."""
+    """Reason why a scheduled request got fewer tokens than it could have computed."""
 
     __slots__ = ()
 

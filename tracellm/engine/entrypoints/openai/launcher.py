@@ -94,7 +94,8 @@ async def serve_http(
 
 
 async def _watchdog(server: Server, engine_client: AsyncLLM) -> None:
-    """Stop the server after the engine's death, if no request has: a stream has sent its status by then.
+    """Stop the server after the engine's death, unless a failed request has done so. A stream cannot: its status was
+    sent.
 
     vLLM: vllm/entrypoints/launcher.py::watchdog_loop, which stops the server without a delay.
     """

@@ -84,7 +84,7 @@ def llama3_rope(parameters: RopeParameters, rotary_dim: int, max_position: int) 
 
 
 def yarn_scaling_rope(parameters: RopeParameters, rotary_dim: int, max_position: int) -> tuple[Tensor, float]:
-    """As `llama3_rope`, but blend by the pair's number, and sharpen attention a little.
+    """Blend as in `llama3_rope`, but by the pair's number, and sharpen attention a little.
 
     A pair that turns at least `beta_fast` times over the trained length L is kept; one that turns at most `beta_slow`
     times is slowed down by the factor; between these two pair numbers the blend is linear:

@@ -112,7 +112,7 @@ def _capture_received(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
 
 def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    """Record the step that made the outputs; the engine core may have begun another since."""
+    """Record the step that made the outputs; the engine core may already run the next one."""
     if facts is not None and facts[1] == "OUTPUTS" and (step := tracker.step_of(facts[2])) is not None:
         span.attributes[names.MESSAGE_STEP] = step
 

@@ -178,7 +178,7 @@ def _begin_submitted(tracker: RequestTracker, span: Span, facts: Any, child_fact
 def begin_request(
     tracker: RequestTracker, span: Span, facts: dict[str, Any], parameters: tuple[list[str], list[str]]
 ) -> None:
-    """Complete the request's span with the facts of its `submission`, which `span` is the call of."""
+    """Complete the request's span with the facts of its `submission`; `span` is the submitting call."""
     span.attributes.update(submission_attributes(facts))
     request = tracker.request(facts["request_id"], span.start_ns, submitted_by=span, delta=facts["delta"])
     request.attributes |= {name: value for name, value in facts["attributes"].items() if value is not None}
@@ -203,7 +203,7 @@ def _capture_queued(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 
 def _note_queued(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    """Recorded here, in turn with aborts, as `preprocess_add_request` is not: an id may be reused once given up."""
+    """Note the queued request here, in order with aborts, since an id may be reused after an abort."""
     if facts is not None:
         tracker.arrived(facts[0])
         if facts[1] is not None:
@@ -388,7 +388,7 @@ _ARRIVAL = (
 )
 
 _OUTPUT = (
-    # Called once a step or an output, and yet at the level of requests: without them no request has an end.
+    # Called once per step or output, but at the level of requests, since they record the ends of requests.
     *plain(
         "request", _OUTPUTS, "process_outputs", capture=_capture_outputs, attributes=_outputs, observe=_note_outputs
     ),

@@ -1,8 +1,8 @@
 """The model runner and the sampler: the schedule becomes tensors, tensors become tokens.
 
 Recorded are names, shapes and dtypes of the input tensors and the CUDA graph that is replayed; for each sampled row the
-token, its text and probability, and the likeliest others. The sampler works on all rows at once, so what acts on a
-row's logits is read from its request's parameters (sampling_options.py), and the effect from the logits drawn from.
+token, its text and probability, and the likeliest others. The sampler works on all rows at once. So the processors of a
+row's logits are read from its request's parameters (sampling_options.py), and their effect from the logits after them.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/sample/sampler.py.
 """
@@ -68,7 +68,7 @@ def _inputs(facts: Any) -> dict[str, Any]:
 
 
 def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture one layer's metadata of each group; the layers of a group share it."""
+    """Capture the metadata of one layer per group; the layers of a group share it."""
     by_layer = result[0] if isinstance(result, tuple) else result  # vLLM: with more, in later versions
     parts = by_layer if isinstance(by_layer, list) else [by_layer]  # vLLM: one for each half of a batch that is split
     groups = {id(metadata): metadata for part in parts for metadata in part.values()}
@@ -179,7 +179,7 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
 
 
 def tokens_left(logits: Any) -> list[int]:
-    """Return how many logits of each row are not minus infinity; that none is can be seen faster than counted."""
+    """Return how many logits of each row are not minus infinity; a quick check finds that none is masked."""
     if logits.numel() and logits.amin().item() > -inf:
         return [logits.shape[-1]] * int(logits.shape[0])
     counts: list[int] = (logits > -inf).sum(dim=-1).tolist()
@@ -205,10 +205,10 @@ def _drawn(facts: Any) -> dict[str, Any]:
 
 
 def probabilities(logits: Any, tokens: Any) -> dict[str, Any]:
-    """Return the probabilities of these tokens, int64 [rows, 1], by the logits [rows, vocabulary], and the likeliest.
+    """Return the probabilities of `tokens`, int64 [rows, 1], and the likeliest tokens, from logits [rows, vocabulary].
 
-    Returns nothing past the depth limit (depth_limit.py). The engine waits, so there are few operations, each of which
-    takes some 20 microseconds, however small; those on a few numbers are NumPy's, which are faster than PyTorch's.
+    Returns nothing past the depth limit (install/installation.py). The engine waits, and every PyTorch operation takes
+    some 20 microseconds, however small. So there are few of them, and NumPy's are used for a few numbers.
     """
     if state.depth_limited:
         return {}
@@ -230,7 +230,7 @@ Likeliest = tuple[list[list[float]], list[list[int]] | None, list[list[int]]]
 
 _NEIGHBOURS = 64
 _MIN_NUMBERS = 32_768
-"""For fewer numbers, `topk` over all is at least as fast as the search by groups."""
+"""Minimum of numbers for the search by groups; for fewer, `topk` over all is at least as fast."""
 
 
 def token_ids(of: Likeliest) -> list[list[int]]:

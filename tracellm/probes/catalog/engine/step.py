@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 MAX_LISTED = 100
-"""Waiting requests listed by name. In a queue of thousands the rest wait for the same reason as the last of these, and
-listing each in every step would cost more than the step."""
+"""Waiting requests listed by name. Beyond these, requests wait for the same reason as the last one listed. Listing
+thousands in every step would cost more than the step."""
 
 STEP = "EngineCore.step_fn"
 _REQUEST_ID = attrgetter("request_id")
@@ -74,7 +74,7 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 
 
 def new_requests(output: Any) -> list[tuple[str, int, list[list[int]]]]:
-    """Return id, computed tokens and blocks in each group of layers of the requests that a SchedulerOutput begins."""
+    """Return id, computed tokens and blocks per group of layers, for the new requests of a SchedulerOutput."""
     return [
         (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
         for new in output.scheduled_new_reqs
@@ -116,8 +116,8 @@ def _give_schedule(facts: Any) -> dict[str, Any]:
 
 
 def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
-    """Return listed requests that were not scheduled, or got less than they wanted, each with its reason: its own or
-    that of all who wait."""
+    """Return the listed requests that were not scheduled or got too few tokens, each with its own or the common
+    reason."""
     listed = {*facts["running"], *facts["waiting"]}
     held = [row for row in facts["held"] if row[0] in listed or row[1] == "preempted"]
     if facts["waiting_reason"] is None:
@@ -253,7 +253,7 @@ _NO_BLOCKS = "", ""
 
 
 def _set_drawn(attributes: dict[str, Any], sampled: dict[str, Any], drawn: Any, tracker: RequestTracker) -> None:
-    """Record what acted on the logits before the tokens were drawn, and what it left, if anything acted."""
+    """Record the processors that changed the logits before sampling, and the tokens they left, if any did."""
     if not any(map(any, (options for options, _ in sampled["options"]))):
         return
     processors = [active_processors(*row) for row in sampled["options"]]
@@ -314,7 +314,7 @@ _starts = _JsonStarts(None)
 
 
 def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
-    """Return those of this tokenizer; only the last tokenizer's are kept, as there is mostly one."""
+    """Return the texts of this tokenizer; only the last tokenizer's are kept, as there is usually one."""
     global _starts
     if _starts.decode is not decode:
         _starts = _JsonStarts(decode)

@@ -1,9 +1,9 @@
 """Launches of Triton kernels: the grid, block sizes and tensors, the work to do, and the time on the GPU.
 
-A launch only queues work, so the time on the GPU is measured by two CUDA events around the kernel in the GPU's queue,
-read when a step's tokens have arrived (runner.py); the probe never waits for the GPU. A hook of Triton's moves the
-first event past the host's work for the launch. Launches captured into a CUDA graph have no time, as they do not run,
-and neither have those that compile or tune their kernel, as other work runs between the events.
+A launch only queues work, so the time on the GPU is measured by two CUDA events around the kernel in the GPU's queue.
+They are read when a step's tokens have arrived (runner.py); the probe never waits for the GPU. A hook of Triton's moves
+the first event past the host's work for the launch. Launches captured into a CUDA graph have no time, as they do not
+run. Launches that compile or tune their kernel have none either, as other work runs between the events.
 """
 
 import threading
@@ -25,10 +25,10 @@ from tracellm.trace.ranges import format_ranges
 __all__ = ["ENTRIES", "gpu_times"]
 
 _MAX_PENDING = 10_000
-"""Launches kept until their time is read; the latest, if no step reads them."""
+"""Maximum number of launches kept until their time is read; then the oldest are dropped."""
 
 _pending: deque[tuple[int, Any, Any]] = deque(maxlen=_MAX_PENDING)
-"""Number, event before and event behind of launches that the GPU may not have done."""
+"""Number, event before and event after of launches that the GPU may not have finished."""
 
 _next_launch = count(1).__next__
 _current = threading.local()
@@ -60,8 +60,8 @@ def _at_launch(metadata: Any) -> None:
 
 
 def _times_compiled(kernel: Any) -> int:
-    """Count the compiled variants of a kernel, for types of arguments and configurations, and its tuning results,
-    which may be of a kernel that is compiled already."""
+    """Count a kernel's compiled variants, by types of arguments and configurations, and its tuning results. A tuning
+    may find its kernel compiled already."""
     jitted = kernel.fn if hasattr(kernel, "base_fn") else kernel  # without the tuner around it
     tuned = 0 if jitted is kernel else len(kernel.cache)
     return tuned + sum(len(cache[0]) for cache in getattr(jitted, "device_caches", {}).values())

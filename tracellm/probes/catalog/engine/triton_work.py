@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 __all__ = ["Work", "estimate_work"]
 
 Place = tuple[int | None, ...]
-"""Programs' place in the grid; None: all programs along this axis."""
+"""Position of programs in the grid; None: all programs along this axis."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +192,7 @@ def _partitions(values: Mapping[str, Any], metadata: Any) -> Iterator[tuple[int,
 
 
 def _pairs_before(position: int, window: int) -> int:
-    """Return how many keys the queries at all positions before this one see, added up."""
+    """Return the sum of the keys that the queries at all positions before this one see."""
     growing = min(position, window) if window else position  # queries that see one key more than the one before
     return growing * (growing + 1) // 2 + (position - growing) * window
 

@@ -4,7 +4,7 @@
 AsyncMPClient for a task and SyncMPClient for a thread. Each runs as long as the engine, though the first request may
 start it. The loop is passed to a function here, which is recorded in its place, with the name and file of the original.
 
-This module is imported just before the first loop runs, so that its functions are wrapped as any others on import.
+This module is imported just before the first loop runs, so its functions are wrapped on import, like any others.
 
 vLLM: vllm/v1/engine/async_llm.py, vllm/v1/engine/core_client.py.
 """

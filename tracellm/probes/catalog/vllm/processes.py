@@ -53,7 +53,7 @@ class RemoteMethod(str):
     """Name of a method that workers are to run, with the trace and span of the call that needs it.
 
     A MultiprocExecutor writes it into memory shared with its workers, each of which reads it in a loop. It unpickles as
-    a plain text, and makes what the worker does next a part of the call.
+    a plain text, and makes the worker's next calls a part of the executor's call.
     """
 
     __slots__ = ("parent", "trace_id")

@@ -46,7 +46,7 @@ def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 
 def _copy_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Let the sampler work on a copy if it would change logits that probabilities are recorded of.
+    """Let the sampler work on a copy if it would change logits whose probabilities are recorded.
 
     The sampler works on float32, and changes logits of that dtype in place. Its probe also learns whether a grammar may
     have changed them before.

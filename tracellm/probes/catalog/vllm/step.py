@@ -1,8 +1,8 @@
 """One step of a vLLM's engine core where it differs: the schedule is read from the scheduler's own objects.
 
 The span is named `EngineCore.step_fn`, in vLLM a name for `step` or `step_with_batch_queue`. vLLM gives no reasons for
-requests that it does not schedule; they are derived from what its loop decides by: tokens and places left, refused
-blocks, the request's state. Other limits, as on adapters, show as that state or not at all.
+requests that it does not schedule; they are derived from the values that its loop checks: tokens and requests left,
+refused blocks, the request's state. Other limits, as on adapters, show as that state or not at all.
 
 vLLM: vllm/v1/engine/core.py, vllm/v1/core/sched/scheduler.py, vllm/v1/core/kv_cache_manager.py.
 """
@@ -25,7 +25,7 @@ from tracellm.trace.model import Span
 __all__ = ["ENTRIES", "STEPS", "capture_allocation", "give_schedule"]
 
 STEPS = ("EngineCore.step", "EngineCore.step_with_batch_queue")
-"""The functions that are a step, and get the facts of the calls within it."""
+"""Functions that run a step, and get the facts of the calls within it."""
 
 _QUEUES = ("kv_holding_waiting", "skipped_waiting", "waiting")
 """Queues of waiting requests, in the scheduler's order; which of them exist depends on the version."""
@@ -46,7 +46,7 @@ _refusals: WeakKeyDictionary[Any, deque[Refusal]] = WeakKeyDictionary()
 """Refusals of the step being scheduled, by KVCacheManager."""
 
 _ran: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
-"""Running requests after the last step, in order, by Scheduler; one of them that waits now was preempted."""
+"""Running requests after the last step, in order, by Scheduler; those that wait now were preempted."""
 
 # -- blocks for one request -------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ _Held = tuple[str, str, dict[str, int | str]]
 
 
 def _held_requests(facts: Any) -> Iterator[_Held]:
-    """Yield the requests that were not scheduled, or got less than they wanted, as far as a reason can be derived."""
+    """Yield the requests that were not scheduled, or got too few tokens, as far as a reason can be derived."""
     scheduled, preempted, blocked = facts["tokens"], facts["preempted"], dict(facts["blocked"])
     yield from _cut_short(facts)
     yield from _why_preempted(facts)

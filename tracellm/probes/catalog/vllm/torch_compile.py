@@ -1,7 +1,7 @@
 """Removes probes from the parts of a model that vLLM compiles with torch.compile.
 
-vLLM demands that all code inside can be compiled and stays as it was read, so a probe would be compiled too, break the
-compilation, or stand where compiled code is put. When a worker with a compiled model is made, the probes of layers and
+vLLM requires that all code inside can be compiled and does not change. A probe would be compiled too, break the
+compilation, or occupy the place of compiled code. When a worker with a compiled model is made, the probes of layers and
 operations are removed, before the model exists; the forward pass as a whole and the logits stay recorded.
 
 vLLM: vllm/compilation/, vllm/config/compilation.py::CompilationMode.

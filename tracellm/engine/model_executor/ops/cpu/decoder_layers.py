@@ -3,7 +3,7 @@
 `Qwen2Model.forward` -> `CpuOps.decoder_layers` -> here, in every step. In a small model, Python takes as long for a
 layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. It stands in for the
 modules' code as the source has it; a probe, a hook or other code may change the layers between steps. So each step
-compares everything that the call depends on with what it was prepared for, and prepares anew after a change.
+compares everything that the call depends on with its state at preparation, and prepares the call again after a change.
 
 vLLM: the graph that torch.compile makes of a model.
 """

@@ -60,7 +60,7 @@ def _key(score):
 
 @triton.jit
 def _greatest(holds):
-    """Return the greatest digit of [4] for which it holds; it always holds for digit 0."""
+    """Return the greatest digit, 0 to 3, whose flag in `holds` [4] is set; digit 0 always qualifies."""
     return tl.maximum(tl.sum(holds.to(tl.uint32)), 1) - 1
 
 
