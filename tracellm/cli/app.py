@@ -56,7 +56,7 @@ class LazyGroup(Group):
         """See click.
 
         Raises:
-            CommandError: a script stands where the command should be.
+            CommandError: the first argument is a script instead of a command.
         """
         if args[0] not in _MODULES and (args[0].endswith(".py") or Path(args[0]).is_file()):
             raise CommandError("script_as_command", script=shlex.quote(args[0]))

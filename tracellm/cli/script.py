@@ -201,7 +201,7 @@ def _print_only(
         if value is not error:
             hook(kind, value, tb)
             return
-        if sys.excepthook is print_exception:  # lets go of the frames before the interpreter clears modules
+        if sys.excepthook is print_exception:  # drops the frames before the interpreter clears modules
             sys.excepthook = hook
         if not (plain and print_error(value)):
             hook(kind, value.with_traceback(traceback), traceback)

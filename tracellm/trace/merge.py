@@ -22,7 +22,7 @@ __all__ = ["MOST_APART_NS", "merge", "repair"]
 def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
     """Return the spans by id, each id once and no parents in a circle, and the problems found.
 
-    A span recorded while it was open gives way to the one recorded when it had ended.
+    A span recorded when it ended replaces one recorded while it was open.
     """
     by_id: dict[str, Span] = {}
     repeated = 0

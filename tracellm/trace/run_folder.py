@@ -48,7 +48,7 @@ _LONGEST_LINE = 1 << 28  # bytes: a longer line would fill the memory, and count
 
 
 class RunFolderError(Exception):
-    """The path is no run folder; `problem` is the reason, worded to be shown."""
+    """The path is no run folder; `problem` is the reason, as a sentence for the user."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -1,6 +1,6 @@
 """Selects the attention backend of a layer by name, importing only that backend.
 
-At start-up: `Attention.__init__` asks for the backend that belongs to its operations (model_executor/ops/choice.py
+At start-up: `Attention.__init__` selects the backend that belongs to its operations (model_executor/ops/choice.py
 chooses both). vLLM: vllm/v1/attention/selector.py.
 """
 

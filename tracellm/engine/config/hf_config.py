@@ -142,7 +142,7 @@ def _wrong_size(content: Mapping[str, Any]) -> str:
 class LightConfig:
     """Config of the bundled model, read without transformers, whose import takes a second.
 
-    Stands in for a `PretrainedConfig`. Attributes that are not in config.json are looked up in transformers' own.
+    It replaces a `PretrainedConfig`. Attributes that are not in config.json are looked up in transformers' own.
     Instances can be pickled.
     """
 

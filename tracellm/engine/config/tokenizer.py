@@ -62,7 +62,7 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
 class LightTokenizer:
     """Tokenizer of the bundled model on the tokenizers library alone, which spares the import of transformers.
 
-    Stands in for a `PreTrainedTokenizerFast` that truncates on the left. Anything beyond encoding and decoding (a chat
+    It replaces a `PreTrainedTokenizerFast` that truncates on the left. Anything beyond encoding and decoding (a chat
     template, `LLM.get_tokenizer()`) loads transformers' own, which then does the engine's work too, so a user's changes
     to it take effect.
     """

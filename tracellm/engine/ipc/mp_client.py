@@ -120,7 +120,7 @@ class BackgroundResources:
         return EngineDeadError(self.dead_message)
 
     def died_by_itself(self, end: str) -> None:
-        """Record that the process ended without being told to; `end` is from `describe_end`."""
+        """Record that the process ended unexpectedly; `end` is from `describe_end`."""
         self.cause_of_death = (
             f"The engine process EngineCore_0 {end} while it was needed. Its requests are lost; make a new engine."
         )

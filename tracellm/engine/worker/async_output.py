@@ -52,7 +52,7 @@ def fill_output(
     """Put a step's tokens and log probabilities into its output, and return the token of every row.
 
     A request whose parameters mask every token gets an error instead of a token, and its row's token is -1. vLLM does
-    not check, and goes on with a masked token.
+    not check, and continues with a masked token.
 
     Args:
         output: output to complete.

@@ -1,8 +1,9 @@
 """Installation of a catalog's probes on an engine, and their removal.
 
 Only functions that the selection chooses are wrapped; all others stay the objects they were. A function is wrapped
-once, in the class that defines it, whichever entry led there. Targets that the engine lacks are listed as missing; an
-entry that cannot be installed is skipped and listed as a problem. A wrapper is removed only if nothing has replaced it.
+once, in the class that defines it, even if several entries name it. Targets that the engine lacks are listed as
+missing; an entry that cannot be installed is skipped and listed as a problem. A wrapper is removed only if nothing has
+replaced it.
 """
 
 import contextlib
@@ -135,7 +136,7 @@ class Installation:
 
     @contextlib.contextmanager
     def _skipping(self, entry: Entry) -> Iterator[None]:
-        """List an entry's failure as a problem, so that the import goes on."""
+        """List an entry's failure as a problem, so the import continues."""
         try:
             yield
         except Exception as error:

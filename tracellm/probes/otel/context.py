@@ -165,7 +165,7 @@ class Contexts:
         within = None if top is None else top.within
         if within is not None and within.number > fitting[CALL]:
             if _is_from_attach(fitting) and fitting[ATTACHED] is within:
-                fitting[CALL] = within.call  # the generator that attached it goes on
+                fitting[CALL] = within.call  # the generator that attached it continues
             elif within.number > fitting[THREAD_CONTEXT].since:
                 fitting = _context_within(within, fitting)
         if fitting is not current:

@@ -1,7 +1,7 @@
 """Propagation of the current call to new threads and thread pools.
 
-A new thread starts with an empty context, so its outermost calls would have no parent. Whatever starts a thread, or
-submits work to a pool, stores its current call for it.
+A new thread starts with an empty context, so its outermost calls would have no parent. So the code that starts a
+thread, or submits work to a pool, stores its current call there.
 
 OpenTelemetry: opentelemetry-instrumentation-threading.
 """

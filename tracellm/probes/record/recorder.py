@@ -62,7 +62,7 @@ class Recorder:
         ring: number of last calls to keep; up to twice as many may be kept. None keeps all.
         submissions: targets of the catalog's entries that say how a request was submitted, which a ring keeps longer.
         each_round: called five times a second in the recorder's thread.
-        tell: called with a problem, worded for people.
+        tell: called with a problem, as a sentence for the user.
 
     Attributes:
         buffer: records that are not written yet.
@@ -271,7 +271,7 @@ class Recorder:
             return encode(RECORDS, self.calls, [_encodable(record) for record in records])
 
     def _keep(self, records: list[Record]) -> None:
-        """Keep the submissions of requests, which the next segments begin with; the oldest give way."""
+        """Keep the submissions of requests, which the next segments begin with; the oldest are dropped."""
         for record in records:
             content = encode(*_encodable(record))
             self._kept.append((record, content))

@@ -144,7 +144,7 @@ class SpanEncoder:
 
     Args:
         builder: makes the spans of calls that need one, and has the state across calls.
-        tell: called with a problem, worded for people.
+        tell: called with a problem, as a sentence for the user.
     """
 
     def __init__(self, builder: SpanBuilder, tell: Callable[[str], None]) -> None:

@@ -54,7 +54,7 @@ class LiveFeed:
         header: header of its record file.
         entries: the catalog's entries by their targets.
         now: the wall clock in nanoseconds.
-        tell: called with a problem, worded for people.
+        tell: called with a problem, as a sentence for the user.
 
     Attributes:
         skipped: calls of this process that were skipped.
@@ -113,7 +113,7 @@ class LiveFeed:
         self._show_until(None)
 
     def _own(self) -> Iterator[Span]:
-        """Yield the spans of this process that are new; the caller may stop anywhere and go on later."""
+        """Yield the spans of this process that are new; the caller may stop anywhere and continue later."""
         while True:
             for span in self._under_way:  # noqa: UP028  (`yield from` would close the iterator)
                 yield span

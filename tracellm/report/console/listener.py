@@ -5,8 +5,8 @@ prefill or decode, is printed in full. Later, a run of alike steps is one line, 
 change has a line of its own, with the change below it.
 
 Spans of different processes come in any order: the client's process may be read after the engine core's, or before it.
-An engine's load is printed once it is complete and its client was printed. Its steps are held back until then; only so
-many, since a recording may lack the spans of a start-up.
+An engine's load is printed once it is complete and its client was printed. Its steps are held back until then, up to a
+limit, since a recording may lack the spans of a start-up.
 """
 
 from collections import deque

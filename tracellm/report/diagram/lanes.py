@@ -17,7 +17,7 @@ Lane = tuple[int, str]
 """The process's id, and the lane's name in it: empty for the main thread."""
 
 LONG = frozenset({"loop", "coroutine", "async_generator"})
-"""Kinds of calls whose parts stand where they happened. A plain generator's parts are its consumer's."""
+"""Kinds of calls whose parts are drawn where they happened. A plain generator's parts are its consumer's."""
 
 WAITS = frozenset({"SyncMPClient.get_output", "AsyncMPClient.get_output_async"})
 """Calls by which a client takes messages of the engine core, one each, in the order they came."""
@@ -57,7 +57,7 @@ class Lanes:
         return span.span_id in self._begins
 
     def is_long(self, span: Span) -> bool:
-        """Return whether a call is long, or contains a long one: its parts stand where they happened."""
+        """Return whether a call is long, or contains a long one: its parts are drawn where they happened."""
         return span.span_id in self._long
 
     def is_host(self, span: Span) -> bool:

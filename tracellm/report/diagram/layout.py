@@ -36,7 +36,7 @@ _PHASES = {
     "AsyncLLM.__init__": "startup",
     "AsyncLLM.generate": "generation",
 }
-"""Calls that open a phase in a server, where no line of a script does."""
+"""Calls that open a phase in a server, which has no script lines."""
 
 
 def lay_out(tree: DiagramTree) -> DiagramTree:

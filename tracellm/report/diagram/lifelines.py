@@ -193,7 +193,7 @@ class _Finder:
 
 
 def _side(lifeline: _Lifeline) -> tuple[int, bool]:
-    """Order processes by their first calls; threads stand at the side of the other process."""
+    """Order processes by their first calls; threads are placed at the side of the other process."""
     return lifeline.process, bool(lifeline.loop) == (lifeline.process == 0)
 
 

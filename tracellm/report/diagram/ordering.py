@@ -1,9 +1,9 @@
 """The order of a story's parts, and their places in the trees.
 
 Work in two processes at once has no order of its own: the engine core begins its next step while the client still
-processes the outputs of the last. For equal diagrams of equal runs, an engine core's *turn* (taking what came in, a
-step, sending what came out) stands where the client took its outputs. Nothing stands before its cause, and the calls of
-each thread keep their order. A part then stands between the script's calls, in one that waits, or below a coroutine.
+processes the outputs of the last. For equal diagrams of equal runs, an engine core's *turn* (receiving messages, a
+step, sending outputs) is placed where the client took its outputs. Nothing is placed before its cause, and the calls of
+each thread keep their order. A part is then placed between the script's calls, in one that waits, or below a coroutine.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,9 +1,9 @@
 """The calls of several processes, threads and tasks as one story, from top to bottom.
 
 Calls beside the call that started them, and the work of a long call such as `run_busy_loop` or a coroutine, are
-*parts*: trees of plain calls that stand where they happened. The script's calls are the main thread of the story. A
-part stands between them; it stands within one of them only if that call waits for the other side, as
-`SyncMPClient.get_output` does, or started the part. A run of one process and one thread is not changed.
+*parts*: trees of plain calls that are drawn where they happened. The script's calls are the main thread of the story. A
+part is drawn between them. It is drawn within one of them only if that call started the part, or waits for the other
+side, as `SyncMPClient.get_output` does. A run of one process and one thread is not changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -82,7 +82,7 @@ class Story:
         return part
 
     def is_long(self, span: Span) -> bool:
-        """Return whether a call is drawn without its work, which stands where it happened."""
+        """Return whether a call is drawn without its work, which is drawn where it happened."""
         return self.lanes is not None and _is_long(span, self.lanes)
 
     def lane_head(self, span: Span) -> Span | None:

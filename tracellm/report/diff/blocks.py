@@ -1,6 +1,6 @@
 """Blocks of a comparison: headings, paragraphs and tables, as plain text for a terminal or as Markdown.
 
-Texts of a user's script are made visible by whoever puts them in cells; Markdown's syntax is escaped here.
+The callers escape invisible characters in texts of a user's script; Markdown's syntax is escaped here.
 """
 
 import re

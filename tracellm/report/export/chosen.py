@@ -1,6 +1,6 @@
 """The spans in an export: all, or those down to a level, or those of some classes and what leads there.
 
-The choice is that of a sequence diagram (`tracellm.report.tree.select`), made on spans, since most formats know no
+The choice is that of a sequence diagram (`tracellm.report.tree.select`), made on spans, since most formats have no
 tree. A call whose caller is left out counts as called by the nearest caller that is kept.
 """
 

@@ -1,7 +1,7 @@
 """Facts of a run's start-up: the chosen client, the loaded model, its KV cache, the settings.
 
-Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span has them, so reports
-need no knowledge of the calls.
+Each fact is gathered from the attributes that `tracellm.trace.names` defines, on any span that has them, so reports do
+not depend on the calls.
 """
 
 from collections.abc import Iterable

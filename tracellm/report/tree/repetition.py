@@ -36,7 +36,7 @@ class _Item:
     """One item of the list: its digest for comparison, and its part."""
 
     shape: Shape | None
-    """None for an item without a digest: several different siblings put together."""
+    """None for an item without a digest: several different siblings combined."""
     key: Hashable
     made: frozenset[Hashable]
     apart: bool

@@ -39,7 +39,7 @@ _ANNOTATION = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # result, or number
 
 
 class ExpectError(Exception):
-    """A file without a readable expectation; `code` and `values` are the reason, worded by the caller."""
+    """A file without a readable expectation; `code` and `values` give the reason; the caller makes the sentence."""
 
     def __init__(self, code: str, **values: Any) -> None:
         super().__init__(code, values)

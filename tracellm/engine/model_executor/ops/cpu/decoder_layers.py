@@ -1,9 +1,10 @@
 """All decoder layers of a model in one call of C++ (layers.cpp), as long as no layer is watched or changed.
 
 `Qwen2Model.forward` -> `CpuOps.decoder_layers` -> here, in every step. In a small model, Python takes as long for a
-layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. It stands in for the
-modules' code as the source has it; a probe, a hook or other code may change the layers between steps. So each step
-compares everything that the call depends on with its state at preparation, and prepares the call again after a change.
+layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. It replaces the
+modules' code as it is in the source. But a probe, a hook or other code may change the layers between steps. So each
+step compares everything that the call depends on with its state at preparation, and prepares the call again after a
+change.
 
 vLLM: the graph that torch.compile makes of a model.
 """
@@ -53,7 +54,7 @@ class DecoderLayers:
     """
 
     kernel: str | None
-    """Suffix of the functions for the model's dtypes, or None where the call cannot stand in for the layers."""
+    """Suffix of the functions for the model's dtypes, or None if the call cannot replace the layers."""
 
     def __init__(self, layers: nn.ModuleList, ops: Any) -> None:
         self.layers = layers._modules
@@ -61,7 +62,7 @@ class DecoderLayers:
         self._prepare()
 
     def can_run(self) -> bool:
-        """Return whether the call can stand in for the layers as they are now."""
+        """Return whether the call can replace the layers as they are now."""
         try:
             unchanged = self._guard_values() == self.guard_values and self.tables == self.contents
         except RuntimeError:  # a tensor has been replaced: tensors do not compare to one truth value
