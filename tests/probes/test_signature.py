@@ -107,7 +107,7 @@ def test_what_cannot_be_written_out(parameters: str):
 
 
 def test_a_decorator_may_hide_other_parameters():
-    """A decorated function's parameters are unknown; only its keyword names are recorded."""
+    """A function beneath a decorator needs the generic wrapper, as the decorator may have other parameters."""
     import functools
 
     def inner(x: int, y: int) -> int:

@@ -1,4 +1,4 @@
-"""What is derived of a vLLM's step from its objects, tested without a vLLM."""
+"""Facts derived from the objects of a vLLM's step, tested without a vLLM."""
 
 import pickle
 import sys
