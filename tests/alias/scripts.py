@@ -1,4 +1,4 @@
-"""The documents' scripts, as they have them, and how the tests run a script under `--engine tracellm`."""
+"""The scripts of the documents, and a helper to run one under `--engine tracellm`."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ MODELS = ("--model", "Qwen/Qwen2.5-1.5B-Instruct=tiny", "--model", "facebook/opt
 def run(
     folder: Path, script: str, *options: str, python: Path | str = sys.executable, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """What `tracellm run OPTIONS script.py` says in `folder`."""
+    """Return the result of `tracellm run OPTIONS script.py` in `folder`."""
     (folder / "script.py").write_text(script, encoding="utf-8")
     return subprocess.run(
         [python, "-m", "tracellm", "run", *options, "script.py"],
