@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 VOCAB_SIZE = 320
-"""256 bytes, a few special tokens, and ids that no text has."""
+"""256 bytes, a few special tokens, and ids that occur in no text."""
 EOS_TOKEN = "<|endoftext|>"
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

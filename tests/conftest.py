@@ -29,7 +29,7 @@ settings.load_profile("tracellm")
 pytest_plugins = ["tests.mermaid", "tests.real_vllm"]
 
 Golden = Callable[[Path, str], None]
-"""Compares a text with a file; the type of the `golden` fixture."""
+"""Type of the `golden` fixture, which compares a text with a file."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -113,7 +113,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 _FIRST = ("test_front_real.py", "test_attach.py")
-"""Files of tests that start a real vLLM for a minute or two; what the second has run, others use (real_vllm.py)."""
+"""Test files that start a real vLLM for a minute or two; other files use the second one's runs (real_vllm.py)."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FLOORS = ["engine", "trace", "probes", "report", "cli"]
-"""From the ground up."""
+"""Floors from the ground up."""
 
 ROOMS = {
     "probes": [
@@ -27,8 +27,7 @@ ROOMS = {
 """The rooms of a floor, from the ground up."""
 
 BESIDE = {"as_vllm": {"engine"}, "bench": {"engine", "trace", "probes", "report"}}
-"""What stands beside the floors, with those that it may use; only the command uses it. `as_vllm` lets `import vllm`
-mean the engine, `bench` measures."""
+"""Packages beside the floors, each with the floors that it may use; only the command uses these packages."""
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "opentelemetry"}
 
@@ -39,7 +38,7 @@ OPENTELEMETRY = {
     "opentelemetry.proto": "opentelemetry-proto",
     "opentelemetry.sdk": "opentelemetry-sdk",
 }
-"""Which distribution a module of that name belongs to; all others to the API's."""
+"""Distributions of OpenTelemetry's modules; all others belong to the API's."""
 
 
 def imports(file: Path) -> Iterator[tuple[str, int]]:

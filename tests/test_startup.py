@@ -31,7 +31,7 @@ NEEDLESS = {
     "triton",
     "uvicorn",
 }
-"""What generating with the model inside has no use for, on a CPU and unrecorded; each of them takes long to import."""
+"""Slow imports that an unrecorded run of the embedded model on a CPU does not need."""
 GENERATE = """
 from tracellm import LLM, SamplingParams
 llm = LLM(num_gpu_blocks_override=32, max_num_seqs=4)
@@ -50,7 +50,7 @@ class Watch:
 
 sys.meta_path.insert(0, Watch)
 """
-"""In a sitecustomize.py, which every Python reads first."""
+"""Content of a sitecustomize.py, which every Python runs first."""
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ TEXTS = [
     f"{text}\\".encode("utf-8", "replace").decode()
     for text in ("".join(NASTY), "".join(HOSTILE), "Hello", "你好 ünïcödé")
 ]
-"""Prompts; a backslash at the end is what Perfetto stumbles over."""
+"""Prompts; Perfetto has trouble with a backslash at the end."""
 
 SUBMITS = {"LLMEngine.add_request", "AsyncLLM._add_request"}
 

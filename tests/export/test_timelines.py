@@ -16,7 +16,7 @@ from tracellm.report.export import FORMATS, export
 from tracellm.trace.model import Process, Span, Trace
 
 SCHEMA = Path(__file__).parent / "speedscope.schema.json"
-"""https://www.speedscope.app/file-format-schema.json (MIT), as speedscope 1.25.0 has it."""
+"""https://www.speedscope.app/file-format-schema.json (MIT) of speedscope 1.25.0."""
 
 
 def written(trace: Trace, format: str) -> bytes:

@@ -16,7 +16,7 @@ from tracellm.trace.model import Trace
 ROOT = Path(__file__).parents[2]
 RUNS = {"two processes": run_of_two, "tasks": run_of_tasks}
 SPAN_ID = {"chrome": "args.span_id", "perfetto": "debug.span_id"}
-"""What Perfetto calls the argument `span_id` of a slice."""
+"""Perfetto's name of a slice's argument `span_id`."""
 
 SLICES = """
 select extract_arg(slice.arg_set_id, '{span_id}'), slice.id, slice.parent_id, slice.name, slice.ts, slice.dur,

@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Any
 
 HANG_GUARD = 90.0
-"""Seconds after which a test that waits for ever fails instead. Nothing here is measured with it."""
+"""Seconds after which a hanging test fails; not a measure of speed."""
 ENGINE: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
-"""Small enough to be made and filled quickly."""
+"""Sizes of an engine that starts and fills quickly."""
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:

@@ -15,7 +15,7 @@ from tracellm import probe
 from tracellm.trace.model import Span, Trace
 
 Tree = tuple[str, list[Any]]
-"""A kind of call or span, and what is made within it."""
+"""A kind of call or span, and the nodes within it."""
 
 CALLS = ["function", "coroutine", "generator", "stream"]
 SPANS = ["span", "later_span", "attached", "detached_by_call"]

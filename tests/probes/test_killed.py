@@ -38,7 +38,7 @@ outer(0)
 """
 
 ROUNDS = 4
-"""So many rounds the recorder's thread makes, at least, in a second."""
+"""Minimum rounds of the recorder's thread in a second."""
 
 
 def killed(folder: Path, rounds: int, ring: int = 0) -> int:

@@ -21,7 +21,7 @@ from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import LEVELS, Level
 
 ThreadContext = tuple[Any, str]
-"""A module or a class, and what one of its names is."""
+"""A module or a class, a name in it, and the object of that name."""
 
 LIBRARIES = [
     threading.Thread,

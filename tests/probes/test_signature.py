@@ -23,7 +23,7 @@ PARTS = [
     ["", "*args", "*, k", "*, k=-6", "*, k, m=-7", "*args, k=-6", "*, k=-6, m=-7"],
     ["", "**kwargs"],
 ]
-"""What a signature may consist of."""
+"""Possible parts of a signature."""
 
 
 def function_of(parameters: str) -> Any:

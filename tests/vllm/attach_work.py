@@ -53,12 +53,12 @@ TEXTS = [
     "What is 3 + 4?",
     "The KV cache is",
 ]
-"""What test_tiny_in_vllm.py asks of vLLM, of transformers and of this engine."""
+"""Prompts of test_tiny_in_vllm.py for vLLM, transformers and this engine."""
 MAX_TOKENS = 24
 
 _ROOT = Path(__file__).parents[2]
 _TINY = str(_ROOT / "tracellm" / "tiny")
-_NAME = "Qwen/Qwen2.5-1.5B-Instruct"  # that the example asks for
+_NAME = "Qwen/Qwen2.5-1.5B-Instruct"  # the example's model
 _FEW_BLOCKS: Any = {"num_gpu_blocks_override": 7, "max_num_batched_tokens": 48, "max_num_seqs": 3}
 
 
