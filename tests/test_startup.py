@@ -54,7 +54,7 @@ sys.meta_path.insert(0, Watch)
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python without pytest's environment variables."""
+    """Run Python without the environment variables of tracellm and vLLM."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRACELLM_", "VLLM_"))}
     done = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment | variables

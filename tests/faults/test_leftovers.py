@@ -1,4 +1,4 @@
-"""Leftovers of engines in a program that goes on: none, for any thread or process that made them and any fork."""
+"""Leftovers of engines in a running program: none, with any threads, child processes and forks."""
 
 from tests.faults.processes import Program
 

@@ -10,7 +10,7 @@ from tests.otel.collecting import Collecting, collecting
 
 @pytest.fixture(autouse=True)
 def nothing_is_current() -> Iterator[None]:
-    """Check that no span is current after a test; skip tests without OpenTelemetry."""
+    """Check that no span is current after a test that imported OpenTelemetry."""
     yield
     trace = sys.modules.get("opentelemetry.trace")
     assert trace is None or trace.get_current_span() is trace.INVALID_SPAN

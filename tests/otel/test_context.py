@@ -182,7 +182,7 @@ def test_threads_and_pools_in_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """Calls of a generator within a span are the span's children across pauses; its consumer's calls are not."""
+    """While a generator's span is open, calls of the generator and of its consumer are the span's children."""
 
     @probe(name="counts")
     def counts() -> Iterator[int]:
@@ -203,7 +203,7 @@ def test_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_asynchronous_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """Calls of an asynchronous generator within a span are the span's children across pauses."""
+    """While an asynchronous generator's span is open, its and its consumer's calls are the span's children."""
 
     @probe(name="counts")
     async def counts() -> AsyncIterator[int]:

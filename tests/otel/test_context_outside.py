@@ -123,7 +123,7 @@ def test_a_recording_begins_in_one_span_and_ends_in_another(tracer: trace.Tracer
 
 @pytest.mark.usefixtures("own_context")
 def test_a_span_of_an_earlier_recording_says_nothing(tracer: trace.Tracer, tmp_path: Path):
-    """Calls after two recordings do not belong to a span that the first one ended in."""
+    """A span that was current at the end of one recording has no calls of the next one."""
     recording = start(tmp_path / "a")
     token = context.attach(trace.set_span_in_context(tracer.start_span("span")))
     recording.stop()

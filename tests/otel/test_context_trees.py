@@ -91,7 +91,7 @@ class Maker:
             pass
 
     async def attached(self, below: list[Tree]) -> None:
-        """Make the nodes within a span attached and detached by hand, partly in probed functions."""
+        """Make the nodes within a span that a probed function attaches."""
         span, token = opens(self)
         self.note("attached")
         await self.all(below)
@@ -99,7 +99,7 @@ class Maker:
         span.end()
 
     async def detached_by_call(self, below: list[Tree]) -> None:
-        """Make the nodes in coroutines that pause, within a span attached by hand."""
+        """Make the nodes within a span that probed coroutines attach and detach."""
         span, token = await opens_later(self)
         self.note("detached_by_call")
         await self.all(below)
@@ -172,8 +172,7 @@ async def stream(maker: Maker, below: list[Tree]) -> Any:
 
 
 def expected(tree: Tree) -> list[Any]:
-    """Return the expected trees of span names: tasks have none of their own, opened spans are their opener's
-    children."""
+    """Return the expected trees of span names; a task has no span of its own."""
     kind, below = tree
     inside = [node for one in below for node in expected(one)]
     if kind == "function":

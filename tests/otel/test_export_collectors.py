@@ -149,7 +149,7 @@ def test_a_collector_that_hangs_holds_nothing_up(
 
 
 def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Spans wait on disk for a slow collector: the sender creates no more than the queue can hold."""
+    """Spans wait on disk for a slow collector; the sender holds no more than its queue's limit."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
     one = sender(write(tmp_path, *([spans(64)] * 200)))
     held = []

@@ -39,12 +39,12 @@ class Listener:
         """Ignore spans."""
 
     def depth_limited(self, steps: int, size: int) -> None:
-        """Record with a limit of so many steps and bytes."""
+        """Note the steps and bytes recorded at the limit."""
         self.noted.append((steps, size))
 
 
 def recorded(folder: Path, selection: Selection) -> tuple[Trace, Recording, list[list[int]], Listener]:
-    """Record a generation of 12 steps, and return its tokens."""
+    """Record a generation of 12 steps; return its trace, recording, tokens and listener."""
     listener = Listener()
     with Recording(folder, selection=selection, listener=listener) as recording:
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
@@ -121,7 +121,7 @@ def test_who_asks_for_a_depth_gets_all_of_it(selection: Selection, limit: int | 
 
 
 def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
-    """If Ctrl-C interrupts the removal of probes, the next step removes the rest and is recorded once."""
+    """If Ctrl-C interrupts the removal of probes, the next step removes the rest, and the limit is recorded once."""
     kinds: tuple[Any, ...] = (RMSNorm, GemmaRMSNorm)
     originals = [kind.forward for kind in kinds]
     records: list[Any] = []

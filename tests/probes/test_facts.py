@@ -76,14 +76,14 @@ def test_facts_are_plain_data(kept: dict[str, Any], tmp_path: Path):
 
 
 def test_tokens_have_their_texts_without_the_tokenizers_file(tmp_path: Path):
-    """Token texts need no tokenizer files once the tokenizer was recorded."""
+    """Token texts need no tokenizer files once the tokenizer was loaded."""
     folder = make_checkpoint(tmp_path / "model", "qwen2")
     llm = LLM(str(folder), dtype="float32", num_gpu_blocks_override=32)
     for file in folder.glob("*token*"):
         file.unlink()
     tokenizer = llm.get_tokenizer()
     params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
-    for name in ("once", "again"):  # the next recording has the same tokenizer facts
+    for name in ("once", "again"):  # also in the next recording
         trace = record(tmp_path / name, lambda: llm.generate("Hi", params, use_tqdm=False), CATALOG)
         told = [span.attributes for span in trace.named("EngineCore.step_fn")]
         assert [one[names.STEP_SAMPLED_TEXTS] for one in told] == [

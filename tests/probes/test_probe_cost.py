@@ -97,7 +97,7 @@ def test_what_recording_costs_is_measured_by_a_process_recorded_from_its_start(t
 
 
 def test_a_page_without_a_place(tmp_path: Path):
-    """Figures go to their place in the page, and are kept if the page has none."""
+    """Figures replace those in their place of the page; a page without the place is refused."""
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- made: x -->\nold\n<!-- end -->\nafter\n")
     write_pages({"en": page}, "x", {"en": table(["a", "b"], [["1", "2"]])})

@@ -1,5 +1,4 @@
-"""Selections in a recording: unselected functions stay the originals in every process, and missing facts are not
-invented."""
+"""Selections in a recording: unselected functions stay unwrapped in every process; missing facts stay unknown."""
 
 import importlib
 import sys

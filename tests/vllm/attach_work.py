@@ -107,7 +107,7 @@ def tokens_of_prompts(llm: Any) -> list[list[int]]:
 
 
 def answer(llm: Any) -> dict[str, Any]:
-    """Return the tokens of QUESTION, and the answer."""
+    """Return the prompt tokens and the answer of QUESTION."""
     from vllm import SamplingParams
 
     [output] = llm.chat([{"role": "user", "content": QUESTION}], SamplingParams(**PARAMS[0]), use_tqdm=False)

@@ -1,8 +1,7 @@
 """The recorded steps of a real vLLM equal its scheduler's decisions and its sampler's tokens.
 
 One explained run of a real vLLM (tests/real_vllm.py). Its prompts share a prefix, are computed in chunks, wait for a
-place
-and for blocks, and are preempted. attach_work.py also writes down each result of `Scheduler.schedule`.
+place and for blocks, and are preempted. attach_work.py also writes down each result of `Scheduler.schedule`.
 """
 
 from dataclasses import dataclass
