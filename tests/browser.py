@@ -28,7 +28,7 @@ _FLAGS = [
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
     "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # a page that asks the network for anything fails
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # a page that uses the network fails
 ]
 
 
@@ -39,7 +39,7 @@ def _programs() -> tuple[str, str] | None:
 
 
 def require_browser() -> None:
-    """Skip the test where Chromium or its driver is missing, saying so; fail it where CI is set."""
+    """Skip the test if Chromium or its driver is missing; fail it where CI is set."""
     if _programs() is None:
         lacks = "lacks chromium and chromedriver on the PATH (Debian: apt-get install chromium chromium-driver)"
         if os.environ.get("CI", "").lower() in ("1", "true"):
@@ -48,7 +48,7 @@ def require_browser() -> None:
 
 
 class Browser:
-    """One browser window, a context manager. A dialog that a page opens stays open and is told by `dialog`."""
+    """A browser window, as a context manager. A page's dialog stays open, and `dialog` returns its text."""
 
     def __init__(self) -> None:
         programs = _programs()
@@ -101,13 +101,13 @@ class Browser:
     def open(
         self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
     ) -> None:
-        """Load a page from disk into a window of this size, which prefers dark or light."""
+        """Load a page from disk into a window of this size, with a dark or light preference."""
         self.visit(page.resolve().as_uri(), width=width, height=height, dark=dark, scripts=scripts)
 
     def visit(
         self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
     ) -> None:
-        """Load a page of this machine, as `open` does."""
+        """Load a page served by this machine, as `open` does."""
         self._devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
@@ -117,11 +117,11 @@ class Browser:
         self._call("POST", "/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """What `script`, the body of a function, returns in the page; the page's security policy does not stop it."""
+        """Return the result of `script`, the body of a function, in the page, despite its security policy."""
         return self._call("POST", "/execute/sync", {"script": script, "args": []})
 
     def wait(self, condition: str) -> bool:
-        """Whether an expression becomes true within ten seconds."""
+        """Return whether an expression becomes true within ten seconds."""
         poll = f"""return new Promise(done => {{
             const began = Date.now();
             (function look() {{
@@ -137,30 +137,30 @@ class Browser:
         return [id for element in found for id in element.values()]
 
     def click(self, selector: str) -> None:
-        """Click the first element that a CSS selector finds."""
+        """Click the first element that matches a CSS selector."""
         self._call("POST", f"/element/{self._find(selector)[0]}/click", {})
 
     def count(self, selector: str) -> int:
-        """How many elements a CSS selector finds; works in a page whose scripts are disabled."""
+        """Return the number of elements that match a CSS selector, also in a page with disabled scripts."""
         return len(self._find(selector))
 
     def displayed(self, selector: str) -> bool:
-        """Whether the first element that a CSS selector finds can be seen."""
+        """Return whether the first element that matches a CSS selector is visible."""
         return bool(self._call("GET", f"/element/{self._find(selector)[0]}/displayed"))
 
     def allow(self, *permissions: str) -> None:
-        """Grant permissions, such as clipboardReadWrite, that a person would be asked for."""
+        """Grant permissions that need a user's consent, such as clipboardReadWrite."""
         self._devtools("Browser.grantPermissions", permissions=list(permissions))
 
     def dialog(self) -> str | None:
-        """The text of the dialog that the page has opened, if any."""
+        """Return the text of the page's open dialog, if any."""
         try:
             return str(self._call("GET", "/alert/text"))
         except RuntimeError:
             return None
 
     def log(self) -> list[str]:
-        """What the page has written to the browser's console since the last call, refusals by its policy among it."""
+        """Return the browser console's messages since the last call, including refusals by the page's policy."""
         return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:

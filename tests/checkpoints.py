@@ -1,6 +1,6 @@
-"""Small checkpoints with random weights, made by transformers, with a byte-level tokenizer: what engine tests load.
+"""Small checkpoints for engine tests: random weights made by transformers, with a byte-level tokenizer.
 
-The fixtures live as long as the session, so each checkpoint is written once; do not change their files.
+Each fixture writes its checkpoint once per session; do not change the files.
 """
 
 import json
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 VOCAB_SIZE = 320
-"""256 bytes, a few special tokens, and ids that no text has."""
+"""256 bytes, a few special tokens, and ids that occur in no text."""
 EOS_TOKEN = "<|endoftext|>"
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -40,7 +40,7 @@ _SMALL = {
 }
 _CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}  # Gemma 2's own hardly bend a small model's
 FAMILIES: dict[str, dict[str, Any]] = {
-    # model_type: what its config.json says; windows are shorter than the tests' prompts, so that they matter
+    # keyed by model_type; windows are shorter than the tests' prompts, so they matter
     "gemma2": {**_SMALL, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 20, **_CAPS},
     "gemma3_text": {
         **_SMALL,
@@ -87,9 +87,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def make_checkpoint(
     folder: Path, model_type: str, *, seed: int = 0, max_shard_size: str = "5GB", dtype: str = "float32", **config: Any
 ) -> Path:
-    """Write a checkpoint of this `model_type` with random weights, float32 if not told, and a tokenizer; its folder.
+    """Write a checkpoint of this `model_type` with random weights and a tokenizer, and return its folder.
 
-    `config` overrides the small configuration; biases and norms are random too, so that a model that forgets one fails.
+    The dtype is float32 by default. `config` overrides the small configuration. Biases and norms are random too, so a
+    model that omits one fails.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -136,7 +137,7 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 def reference_model(folder: Path) -> Any:
-    """The checkpoint as transformers runs it, in float32: what our models are held against."""
+    """The checkpoint run by transformers in float32: the reference for our models."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -145,7 +146,7 @@ def reference_model(folder: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def family_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a family's checkpoint, made when it is first asked for."""
+    """The folder of a family's checkpoint, made at its first use."""
     return cache(lambda family: make_checkpoint(tmp_path_factory.mktemp(family), family))
 
 
@@ -157,5 +158,5 @@ def qwen2_checkpoint(family_checkpoint: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def opt_checkpoint(family_checkpoint: Callable[[str], Path]) -> Path:
-    """An OPT model that norms before its blocks."""
+    """An OPT model with norms before its blocks."""
     return family_checkpoint("opt")

@@ -1,7 +1,6 @@
-"""What all tests share: golden files, a plain environment, and the rule that CI skips nothing but GPU tests.
+"""Shared setup of all tests: golden files, a plain environment, and failure of skipped tests in CI.
 
-`python -m pytest --update-golden` writes the expected outputs anew; look at the difference with `git diff` before
-committing it.
+`python -m pytest --update-golden` writes the expected outputs anew; check them with `git diff` before committing.
 """
 
 import compileall
@@ -12,51 +11,53 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-# Before anything imports torch or huggingface_hub: two cores are shared by all, and no test may reach the network.
+# Before torch or huggingface_hub is imported: tests share two cores, and must not use the network.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-# A shell has what it starts in the background ignore Ctrl-C, and so would all processes that tests start and interrupt.
+# Background jobs of a shell ignore Ctrl-C, and so would all processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("tracellm", deadline=None)  # a busy machine makes no test fail
+settings.register_profile("tracellm", deadline=None)  # no test fails on a busy machine
 settings.load_profile("tracellm")
 
-# The fixtures parse_mermaid, a diagram as real Mermaid reads it, and what a real vLLM did.
+# Fixtures: parse_mermaid (real Mermaid's diagrams), and runs of a real vLLM.
 pytest_plugins = ["tests.mermaid", "tests.real_vllm"]
 
 Golden = Callable[[Path, str], None]
-"""Compares a text with a file; the type of the `golden` fixture."""
+"""Type of the `golden` fixture, which compares a text with a file."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile the package: where nobody does, each of the hundreds of processes that tests start does so for itself,
-    and with PYTHONDONTWRITEBYTECODE, which may be set, none keeps it for the next."""
+    """Compile the package once for the hundreds of processes that tests start.
+
+    Otherwise each would compile it, and with PYTHONDONTWRITEBYTECODE none would keep the result.
+    """
     if not hasattr(session.config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "tracellm", quiet=2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds --update-golden."""
+    """Add --update-golden."""
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Unless GPU tests alone were asked for, Triton's kernels are those of its interpreter.
+    """Run Triton's kernels in its interpreter, unless only GPU tests are selected.
 
-    Triton decides that once for a process, when it is imported, which any test might be the first to do.
+    Triton reads this setting once per process, when it is imported, possibly by the first test.
     """
     leads_workers = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
     if config.option.markexpr == "gpu" or leads_workers or find_spec("triton") is None:
         return
-    with pytest.MonkeyPatch.context() as patch:  # for the import only: no process that a test starts shall inherit it
+    with pytest.MonkeyPatch.context() as patch:  # for the import only, not for the tests' processes
         patch.setenv("TRITON_INTERPRET", "1")
-        import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and it must find the same)
+        import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and must find the same)
 
         import tracellm.engine.attention.backends.triton_attn
         import tracellm.engine.model_executor.ops.triton  # noqa: F401
@@ -64,21 +65,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests see English and the default settings, whatever the shell that runs them has set."""
+    """Give tests English and the default settings, independent of the shell."""
     for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_", "OTEL_"))]:
         if name not in ("TRACELLM_VLLM_PYTHON", "TRACELLM_PHOENIX_PYTHON"):  # tests/real_vllm.py, tests/otel/phoenix.py
             monkeypatch.delenv(name)
-    monkeypatch.setenv("TRACELLM_CHECK_PASSES", "1")  # all that a pass over a call tree must keep, after each of them
+    monkeypatch.setenv("TRACELLM_CHECK_PASSES", "1")  # checks the call tree after each pass
     monkeypatch.setenv("LANG", "C.UTF-8")
     of_shells = ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
-    of_callers = ("TRACEPARENT", "TRACESTATE")  # a shell that is itself a span of somebody's trace
+    of_callers = ("TRACEPARENT", "TRACESTATE")  # set if the shell runs within a traced span
     for name in (*of_shells, *of_callers):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """`golden(path, text)` holds `text` equal to the file at `path`, or writes it there under --update-golden."""
+    """Return a function that compares a text with a file, or writes the file under --update-golden."""
 
     def compare(path: Path, text: str) -> None:
         if request.config.getoption("--update-golden"):
@@ -94,7 +95,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """In CI a skipped test is a failed one, unless it needs a GPU: nothing may go missing unseen."""
+    """Turn skipped tests into failed ones in CI, except GPU tests."""
     report = yield
     allowed = hasattr(report, "wasxfail") or item.get_closest_marker("gpu")
     if report.skipped and not allowed and os.environ.get("CI"):
@@ -105,19 +106,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """The same for a whole file that skips itself while it is collected."""
+    """Turn files skipped during collection into failures in CI."""
     if report.skipped and os.environ.get("CI"):
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid} skipped itself, and CI skips only GPU tests: {report.longrepr}"
 
 
 _FIRST = ("test_front_real.py", "test_attach.py")
-"""Files of tests that start a real vLLM for a minute or two; what the second has run, others use (real_vllm.py)."""
+"""Test files that start a real vLLM for a minute or two; other files use the second one's runs (real_vllm.py)."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first, so that no core waits for another at the end, and tests marked `gpu` are skipped
-    where there is no CUDA device."""
+    """Sort the longest files first, so that no core idles at the end; skip tests marked `gpu` without a CUDA device."""
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path.name not in _FIRST, -sizes[item.path], item.path))
     marked = [item for item in items if item.get_closest_marker("gpu")]

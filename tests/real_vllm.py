@@ -1,6 +1,6 @@
-"""A real vLLM to compare with, in an environment of its own that `scripts/install-vllm.sh` makes.
+"""A real vLLM for comparisons, in an environment made by `scripts/install-vllm.sh`.
 
-To import it takes a process 15 seconds, so what several files of tests ask of it is run once for all of them.
+Its import takes a process 15 seconds, so runs used by several test files are made once for all of them.
 """
 
 import json
@@ -25,9 +25,9 @@ _USUAL = _ROOT / ".venv-vllm" / "bin" / "python"
 
 
 def require_vllm() -> Path:
-    """Its Python: the one that TRACELLM_VLLM_PYTHON names, or `.venv-vllm`'s.
+    """Return its Python: the one in TRACELLM_VLLM_PYTHON, or `.venv-vllm`'s.
 
-    Without it the test is skipped, saying so; where CI is set, tests/conftest.py makes that a failure.
+    Without it the test is skipped; where CI is set, tests/conftest.py makes that a failure.
     """
     python = Path(os.environ.get("TRACELLM_VLLM_PYTHON", _USUAL))
     if not python.exists():
@@ -36,7 +36,7 @@ def require_vllm() -> Path:
 
 
 def in_vllm(arguments: Sequence[Any], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What became of its Python with these arguments, without what this process has set for its own libraries."""
+    """Run its Python with these arguments, without this process's settings for its own libraries."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
     return completed(
         [require_vllm(), *arguments],
@@ -47,30 +47,30 @@ def in_vllm(arguments: Sequence[Any], cwd: Path, **environment: str) -> subproce
 
 
 def ask_vllm(code: str, *arguments: Any, cwd: Path, **environment: str) -> None:
-    """Run `code` there, which must end well."""
+    """Run `code` in it, and fail unless it ends well."""
     done = in_vllm(["-c", code, *arguments], cwd, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 @dataclass(frozen=True)
 class InOneProcess:
-    """The folder of vllm/attach_work.py, which says what is in it."""
+    """The folder of vllm/attach_work.py, documented there."""
 
     folder: Path
 
     @cached_property
     def told(self) -> Any:
-        """What the script itself told."""
+        """The results written by the script itself."""
         return json.loads((self.folder / "told.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="session")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> InOneProcess:
-    """What a real vLLM did in one process, explained and not."""
+    """Runs of a real vLLM in one process, explained and not."""
 
     def run(folder: Path) -> None:
         script = _ROOT / "tests" / "vllm" / "attach_work.py"
-        # One thread, or a process that is forked from this one finds OpenMP's threads gone, and dies of that.
+        # One thread: OpenMP's threads do not survive a fork, and the forked process would crash.
         one_thread = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         done = in_vllm([script, folder], folder, VLLM_CPU_KVCACHE_SPACE="1", **one_thread)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -80,14 +80,14 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> InOneProcess:
 
 @pytest.fixture(scope="session")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder of examples/vllm_hello.py, explained, as a real vLLM runs it by itself: in several processes."""
+    """The run folder of examples/vllm_hello.py, explained, under a real vLLM's default of several processes."""
     python = require_vllm()
     made = _once(tmp_path_factory, "vllm-two-processes", lambda folder: record_script(python, folder, "two-processes"))
     return made / "two-processes"
 
 
 def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of this name, which the first of the tests' processes that asks for it makes; the others wait."""
+    """Return the folder of this name, made by the first test process that needs it; the others wait."""
     require_vllm()
     shared = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -1,4 +1,4 @@
-"""The house stands: each of its five floors uses only those below it, and what is heavy comes in when it is used."""
+"""The floors of the package: each imports only those below it, and heavy libraries are imported at their use."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FLOORS = ["engine", "trace", "probes", "report", "cli"]
-"""From the ground up."""
+"""Floors from the ground up."""
 
 ROOMS = {
     "probes": [
@@ -27,8 +27,7 @@ ROOMS = {
 """The rooms of a floor, from the ground up."""
 
 BESIDE = {"as_vllm": {"engine"}, "bench": {"engine", "trace", "probes", "report"}}
-"""What stands beside the floors, with those that it may use; only the command uses it. `as_vllm` lets `import vllm`
-mean the engine, `bench` measures."""
+"""Packages beside the floors, each with the floors that it may use; only the command uses these packages."""
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "opentelemetry"}
 
@@ -39,11 +38,11 @@ OPENTELEMETRY = {
     "opentelemetry.proto": "opentelemetry-proto",
     "opentelemetry.sdk": "opentelemetry-sdk",
 }
-"""Which distribution a module of that name belongs to; all others to the API's."""
+"""Distributions of OpenTelemetry's modules; all others belong to the API's."""
 
 
 def imports(file: Path) -> Iterator[tuple[str, int]]:
-    """Every module that a file imports, anywhere in it, with the line."""
+    """Return every module that a file imports, anywhere in it, with the line."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -54,18 +53,18 @@ def imports(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def files_of(floor: str) -> list[Path]:
-    """The modules of a floor."""
+    """Return the modules of a floor."""
     return sorted((ROOT / "tracellm" / floor).rglob("*.py"))
 
 
 @pytest.mark.parametrize("floor", [*FLOORS, *BESIDE])
 def test_imports_never_run_upward(floor: str) -> None:
-    """A floor imports itself and the floors below it, and of the package's face nothing but the version."""
+    """A floor imports itself, the floors below it, and only the version from the top-level package."""
     allowed = {floor, *BESIDE[floor]} if floor in BESIDE else set(FLOORS[: FLOORS.index(floor) + 1])
     if floor == "cli":
         allowed |= set(BESIDE)
     if floor == "trace":
-        allowed.discard("engine")  # a recording can be read where there is no engine
+        allowed.discard("engine")  # a recording can be read without the engine
     found = []
     for file in files_of(floor):
         for name, line in imports(file):
@@ -77,7 +76,7 @@ def test_imports_never_run_upward(floor: str) -> None:
 
 @pytest.mark.parametrize("floor", ROOMS)
 def test_rooms_use_only_rooms_below_them(floor: str) -> None:
-    """Within a floor, a room imports itself and those below it, so that there are no circles between rooms."""
+    """Within a floor, a room imports itself and those below it, so there are no import cycles."""
     home, rooms = ROOT / "tracellm" / floor, ROOMS[floor]
     assert {path.stem for path in home.iterdir() if path.name not in ("__init__.py", "__pycache__")} == set(rooms)
     found = []
@@ -91,14 +90,14 @@ def test_rooms_use_only_rooms_below_them(floor: str) -> None:
 
 
 def run(code: str, *options: str) -> str:
-    """What `code` prints in a fresh interpreter."""
+    """Return the output of `code` in a fresh interpreter."""
     done = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def test_the_engine_runs_without_the_other_floors(tmp_path: Path) -> None:
-    """The engine generates from a package that holds nothing but the engine and the embedded model."""
+    """The engine generates from a package of only the engine and the embedded model."""
     package = tmp_path / "tracellm"
     package.mkdir()
     for name in ("engine", "tiny"):
@@ -123,12 +122,12 @@ print(sorted(floors))
     "module", ["tracellm", "tracellm.cli.app", "tracellm.cli.commands.show", "tracellm.cli.explanation"]
 )
 def test_what_is_heavy_is_not_imported_early(module: str) -> None:
-    """Importing the package, the command or the recorder brings in neither torch nor transformers nor OpenTelemetry."""
+    """Importing the package, the command or the recorder imports neither torch nor transformers nor OpenTelemetry."""
     assert run(f"import sys, {module}\nprint(sorted({HEAVY!r} & set(sys.modules)))") == "[]"
 
 
 def test_the_engine_is_not_touched_unless_asked() -> None:
-    """Importing the recorder wraps nothing: the engine's functions are the ones in its source."""
+    """Importing the recorder wraps nothing: the engine's functions are those of its source."""
     code = """
 import tracellm.probes.recording, tracellm.probes.catalog
 from tracellm.engine.core.core import EngineCore
@@ -138,7 +137,7 @@ print(EngineCore.step_fn.__code__.co_filename.endswith("core/core.py"), hasattr(
 
 
 def test_a_report_needs_no_engine() -> None:
-    """Reading and rendering a run imports nothing of the engine, so that it works where torch is not installed."""
+    """Reading and rendering a run imports no engine module, so it works without torch."""
     code = """
 import sys
 import tracellm.trace.run_folder, tracellm.cli.commands.show
@@ -149,7 +148,7 @@ print([name for name in sys.modules if name.startswith("tracellm.engine")])
 
 
 def test_public_names_are_found_and_listed() -> None:
-    """Every name in `tracellm.__all__` can be imported, and is shown by dir()."""
+    """Every name in `tracellm.__all__` can be imported, and is listed by dir()."""
     import tracellm
 
     for name in tracellm.__all__:
@@ -158,7 +157,7 @@ def test_public_names_are_found_and_listed() -> None:
 
 
 def test_every_library_that_is_imported_is_declared() -> None:
-    """pyproject.toml names each distribution that the package imports, and no other; OpenTelemetry's as an extra."""
+    """pyproject.toml names exactly the distributions that the package imports, with OpenTelemetry's as an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     extras = [*optional["otel"], *optional["otel-grpc"], *optional["perfetto"], *optional["triton"]]
@@ -168,7 +167,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
     for file in (ROOT / "tracellm").rglob("*.py"):
         for name, _ in imports(file):
             top = name.partition(".")[0]
-            if top == "opentelemetry":  # a name that many distributions share
+            if top == "opentelemetry":  # a name shared by many distributions
                 used.add(next((one for path, one in OPENTELEMETRY.items() if name.startswith(path)), f"{top}-api"))
             elif top not in sys.stdlib_module_names and top != "tracellm":
                 used |= {_normal(distribution) for distribution in known.get(top, [top])}
@@ -180,7 +179,7 @@ def _normal(name: str) -> str:
 
 
 def test_constraints_pin_every_dependency() -> None:
-    """constraints.txt has an exact version for everything that pyproject.toml asks for."""
+    """constraints.txt pins every dependency of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [
         *project["dependencies"],

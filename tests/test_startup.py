@@ -1,6 +1,6 @@
-"""Starting is quick because little is imported: which modules are there after `LLM()` and a first token, and which not.
+"""Quick starts through few imports: the modules loaded, and not loaded, after `LLM()` and a first token.
 
-Modules, not seconds: what was imported is the same on every machine. How long it takes: benchmarks/startup.py.
+The tests count modules, which are the same on every machine; benchmarks/startup.py measures the time.
 """
 
 import os
@@ -31,7 +31,7 @@ NEEDLESS = {
     "triton",
     "uvicorn",
 }
-"""What generating with the model inside has no use for, on a CPU and unrecorded; each of them takes long to import."""
+"""Slow imports that an unrecorded run of the embedded model on a CPU does not need."""
 GENERATE = """
 from tracellm import LLM, SamplingParams
 llm = LLM(num_gpu_blocks_override=32, max_num_seqs=4)
@@ -50,11 +50,11 @@ class Watch:
 
 sys.meta_path.insert(0, Watch)
 """
-"""In a sitecustomize.py, which every Python reads first."""
+"""Content of a sitecustomize.py, which every Python runs first."""
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python, without what pytest has put into the environment."""
+    """Run Python without the environment variables of tracellm and vLLM."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRACELLM_", "VLLM_"))}
     done = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment | variables
@@ -64,26 +64,26 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def imported(stderr: str) -> set[str]:
-    """The modules that PYTHONPROFILEIMPORTTIME tells of, in a process and in those that it started."""
+    """Return the modules listed by PYTHONPROFILEIMPORTTIME, in a process and in those that it started."""
     return set(re.findall(r"import time:.*\| +([\w.]+)$", stderr, re.MULTILINE))
 
 
 @pytest.fixture
 def watched(tmp_path: Path) -> str:
-    """A folder for PYTHONPATH: says on stderr whether the garbage collector works while torch is imported."""
+    """A folder for PYTHONPATH that reports on stderr whether the garbage collector runs during torch's import."""
     (tmp_path / "sitecustomize.py").write_text(WATCH)
     return str(tmp_path)
 
 
 def test_the_model_inside_generates_with_little_imported(watched: str) -> None:
-    """`LLM()` and `generate` import torch, the garbage collector resting, and nothing that they have no use for."""
+    """`LLM()` and `generate` import torch with the garbage collector disabled, and no unneeded module."""
     done = run("-c", f"import sys\nNEEDLESS = {sorted(NEEDLESS)}\n{GENERATE}", PYTHONPATH=watched)
     assert done.stdout == "2 []\n"
     assert re.findall(r"collector at work: (\w+)", done.stderr) == ["False"]
 
 
 def test_an_engine_core_in_a_process_of_its_own_imports_as_little(watched: str) -> None:
-    """Neither process of a two-process engine imports what it has no use for; both import torch as above."""
+    """Both processes of a two-process engine import no unneeded module, and import torch as above."""
     code = f"import sys\nNEEDLESS = {sorted(NEEDLESS)}\n{GENERATE}"
     done = run("-c", code, VLLM_ENABLE_V1_MULTIPROCESSING="1", PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=watched)
     assert done.stdout == "2 []\n"
@@ -95,14 +95,14 @@ def test_an_engine_core_in_a_process_of_its_own_imports_as_little(watched: str) 
 
 @pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["show", "--help"], ["--version"]])
 def test_help_needs_no_engine(command: list[str]) -> None:
-    """What only prints text imports neither the engine nor the libraries that it computes with."""
+    """Commands that only print text import neither the engine nor its computing libraries."""
     done = run("-X", "importtime", "-m", "tracellm", *command)
     assert done.stdout
     assert {"torch", "numpy", "transformers", "tracellm.engine", "jinja2"} & imported(done.stderr) == set()
 
 
 def test_run_without_explain_adds_nothing_to_the_script(tmp_path: Path) -> None:
-    """`tracellm run` of a script that needs no engine imports none, and no recorder, report or template library."""
+    """`tracellm run` of a script without an engine imports no engine, recorder, report or template library."""
     script = tmp_path / "script.py"
     script.write_text("print('done')\n")
     done = run("-X", "importtime", "-m", "tracellm", "run", str(script))

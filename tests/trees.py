@@ -1,6 +1,6 @@
-"""Trees of calls with one thing done to every list of siblings, so that a test can look at it alone.
+"""Passes over trees of calls, so that a test can check one pass alone.
 
-Reports do all at once: `tracellm.report.tree.folded.fold_calls`.
+Reports run all passes at once: `tracellm.report.tree.folded.fold_calls`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,5 +21,5 @@ def bottom_up(nodes: Iterable[Node], change: Callable[[Sequence[Node]], Sequence
 
 
 def fold(siblings: Sequence[Node]) -> Sequence[Node]:
-    """Siblings with what repeats among them drawn together; what is below them is folded already."""
+    """Fold the repeats among siblings; the levels below them are folded already."""
     return Folder().fold(siblings)

@@ -1,4 +1,4 @@
-"""`vllm` as tracellm's stand-ins in this process, during a test."""
+"""tracellm's stand-ins as `vllm` in this process, during a test."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The documents' scripts, as they have them, and how the tests run a script under `--engine tracellm`."""
+"""The scripts of the documents, and a helper to run one under `--engine tracellm`."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ outputs = llm.generate(prompts, sampling_params)
 client_type = type(llm.llm_engine.engine_core).__name__
 print(f"Using client: {client_type}")
 """
-"""Of engine_core_client_selection.md; what it leaves open, prompts and sampling, is filled in."""
+"""Script of engine_core_client_selection.md, completed with prompts and sampling."""
 
 SOURCE_READING = """\
 from vllm import LLM, SamplingParams
@@ -52,7 +52,7 @@ for output in outputs:
     generated_text = output.outputs[0].text
     print(f"Prompt: {prompt!r}, Generated text: {generated_text!r}")
 """
-"""Of vllm_source_reading_1.md, word for word."""
+"""Script of vllm_source_reading_1.md, word for word."""
 
 MODELS = ("--model", "Qwen/Qwen2.5-1.5B-Instruct=tiny", "--model", "facebook/opt-125m=tiny")
 
@@ -60,7 +60,7 @@ MODELS = ("--model", "Qwen/Qwen2.5-1.5B-Instruct=tiny", "--model", "facebook/opt
 def run(
     folder: Path, script: str, *options: str, python: Path | str = sys.executable, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """What `tracellm run OPTIONS script.py` says in `folder`."""
+    """Return the result of `tracellm run OPTIONS script.py` in `folder`."""
     (folder / "script.py").write_text(script, encoding="utf-8")
     return subprocess.run(
         [python, "-m", "tracellm", "run", *options, "script.py"],

@@ -111,7 +111,7 @@ class AsyncEngineArgs(EngineArgs):
 
 @pytest.mark.parametrize("kind", ["EngineArgs", "AsyncEngineArgs"])
 def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's arguments get the folder before vLLM looks for the model, and the name as the served one."""
+    """vLLM's arguments get the folder before vLLM looks up the model, and the name as the served one."""
     package = tmp_path / "vllm" / "engine"
     package.mkdir(parents=True)
     (package / "arg_utils.py").write_text(LIKE_VLLM)
@@ -129,7 +129,7 @@ def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch:
     assert made("some/model", served_model_name="mine").served_model_name == "mine"
     other = made("other/model")
     assert (other.model, other.served_model_name) == ("other/model", None)
-    other.model = "some/model"  # as in a process that vLLM's plugin reaches only now
+    other.model = "some/model"  # as in a process that vLLM's plugin reaches late
     assert other.create_engine_config() == ("/folder", "some/model", None)
 
 

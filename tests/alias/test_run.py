@@ -18,7 +18,7 @@ ENGINE = ("--engine", "tracellm", *MODELS)
 
 
 def test_the_documents_script_explained(tmp_path: Path) -> None:
-    """The document's script prints what the document says, and its recording is that of a script for tracellm."""
+    """The document's script prints the documented output, and its recording equals one of a tracellm script."""
     names = []
     for script, options in (
         (CLIENT_SELECTION, ENGINE),

@@ -110,7 +110,7 @@ def test_what_is_not_here_is_refused_by_name(code: str) -> None:
 
 
 def test_a_script_can_do_without() -> None:
-    """`try: import`, `hasattr` and tools that look for dunder names work as with any library."""
+    """`try: import`, `hasattr` and lookups of dunder names work as with any library."""
     found = run(
         "import vllm\n"
         "try:\n    from vllm.lora.request import LoRARequest\n"

@@ -10,7 +10,7 @@ from tests.real_vllm import require_vllm
 from tracellm.as_vllm.table import HOMES
 
 DOCUMENTS_ONLY = {("vllm", "AsyncLLM")}
-"""Names that the documents import, and no vLLM has there."""
+"""Names that the documents import, but no vLLM has in that module."""
 
 MOVED_SINCE = {
     ("vllm.inputs", "TokenInputs"),
@@ -26,7 +26,7 @@ MOVED_SINCE = {
         )
     ),
 }
-"""Names and modules of 0.11.1 that 0.32.0 has elsewhere or no longer."""
+"""Names and modules of 0.11.1 that 0.32.0 moved or removed."""
 
 
 @pytest.mark.parametrize("module", HOMES)

@@ -1,4 +1,4 @@
-"""What the tests of exports share: a browser, and the command in this process."""
+"""Shared fixtures of the export tests: a browser, and the command in this process."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium, the same for all tests."""
+    """A headless Chromium, shared by all tests."""
     require_browser()
     with Browser() as browser:
         yield browser

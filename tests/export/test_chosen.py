@@ -1,4 +1,4 @@
-"""What is chosen for an export, and the arrows and requests' lives that go with it."""
+"""Selection of spans for an export, with their arrows and requests' lives."""
 
 from tests.export.runs import run_of_two
 from tests.report.traces import hello
@@ -10,7 +10,7 @@ from tracellm.trace.names import LEVELS
 
 
 def test_everything_without_a_choice():
-    """Nothing is left out, and spans are the recorded ones."""
+    """Without a selection all recorded spans are exported."""
     trace = run_of_two()
     chosen = Chosen(trace)
     assert chosen.spans() is trace.spans
@@ -18,7 +18,7 @@ def test_everything_without_a_choice():
 
 
 def test_down_to_a_level():
-    """Deeper calls are gone, requests' lives stay, and each call has the nearest caller that is left as its parent."""
+    """Deeper calls are left out, requests' lives stay, and each call's parent is its nearest exported caller."""
     trace = run_of_two()
     for detail in LEVELS:
         shown = set(LEVELS[: LEVELS.index(detail) + 1])
@@ -35,7 +35,7 @@ def test_down_to_a_level():
 
 
 def test_what_failed_is_shown_at_every_level():
-    """A call that ended with an exception is kept, however deep."""
+    """A call that ended with an exception is kept at any depth."""
     trace = hello()
     kernel = next(span for span in trace.spans if span.level == "kernel")
     kernel.error = "ValueError: no"
@@ -43,7 +43,7 @@ def test_what_failed_is_shown_at_every_level():
 
 
 def test_a_class_in_focus():
-    """Calls into a class, calls out of it, and the calls that lead there; nothing else but the roots."""
+    """A focus keeps calls into and out of a class, the calls that lead there, and roots."""
     trace = run_of_two()
     chosen = Chosen(trace, focus=["Scheduler"])
     assert {span.lifeline for span in chosen.calls} >= {"Scheduler", "EngineCoreProc"}
@@ -53,7 +53,7 @@ def test_a_class_in_focus():
 
 
 def test_deep_chains_take_linear_time():
-    """A hundred thousand calls, one within the other and all but two left out, find their caller in one pass."""
+    """A hundred thousand nested calls, all but two left out, find their caller in one pass."""
     spans = []
     for n in range(100_000):
         level = "request" if n in (0, 99_999) else "kernel"
@@ -66,7 +66,7 @@ def test_deep_chains_take_linear_time():
 
 
 def test_calls_at_one_moment_take_linear_time():
-    """Three hundred thousand calls that began and ended at the same nanosecond, each after its caller all the same."""
+    """Three hundred thousand calls of the same nanosecond are ordered in linear time, each after its caller."""
     count = 300_000
     spans = [
         Span("f", "1" * 32, f"{n:016x}", f"{n + 1:016x}" if n % 3 else None, 5, 5, {names.LEVEL: "kernel"})
@@ -79,7 +79,7 @@ def test_calls_at_one_moment_take_linear_time():
 
 
 def test_arrows_of_two_processes():
-    """Each message, each start of a thread or a process, and each request's way through its steps."""
+    """Arrows are each message, each start of a thread or process, and each request's way through its steps."""
     trace = run_of_two(prompts=2, tokens=3)
     found = flows(Chosen(trace))
     assert len({flow.id for flow in found}) == len(found)

@@ -1,4 +1,4 @@
-"""`tracellm export`: what it writes, where, what it says, and what it refuses."""
+"""`tracellm export`: its files, messages and refusals."""
 
 import builtins
 import gzip
@@ -34,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_file_in_the_run_folder(format: str, run: Path, command: Command):
-    """Without --out the file is in the run folder; stdout says where, and what to open it with."""
+    """Without --out the file is in the run folder; stdout has its path and a command to open it."""
     said = command("export", str(run), "--to", format)
     assert (said.status, said.err) == (0, "")
     file = run / f"export{FORMATS[format]}"
@@ -49,8 +49,7 @@ def test_a_file_in_the_run_folder(format: str, run: Path, command: Command):
 
 
 def test_a_run_folder_can_be_used_again(run: Path):
-    """What an export left does not make a folder somebody else's, and goes with the run that it was made of; what only
-    has a name like it stays."""
+    """A folder with an export can be used again: the export goes with its run, and files of similar names stay."""
     from tracellm.cli.folders import new_run_folder
 
     for name in ("export.chrome.json", "export.csv.gz", "export.dot.part", "export.sh", "export.d"):
@@ -60,7 +59,7 @@ def test_a_run_folder_can_be_used_again(run: Path):
 
 
 def test_another_file(run: Path, command: Command):
-    """--out names the file; of otlp its end says the form, and .gz compresses any."""
+    """--out names the file; its ending gives the form of otlp, and .gz compresses any."""
     assert command("export", str(run), "--to", "otlp", "--out", "spans.jsonl").status == 0
     lines = Path("spans.jsonl").read_bytes().splitlines()
     assert all("resourceSpans" in json.loads(line) for line in lines)
@@ -71,14 +70,14 @@ def test_another_file(run: Path, command: Command):
 
 
 def test_what_is_said_can_be_typed(run: Path, command: Command):
-    """A path with blanks and quotes is one word of the command that is shown, or one text of Python."""
+    """A path with blanks and quotes is one word of the printed command, or one string of Python."""
     name = "it's mine.dot"
     assert "dot -Tsvg 'it'\"'\"'s mine.dot' >" in command("export", str(run), "--to", "dot", "--out", name).out
     assert 'pandas.read_csv("it\'s mine.dot")' in command("export", str(run), "--to", "csv", "--out", name).out
 
 
 def test_to_stdout(run: Path):
-    """`--out -` writes the file to stdout and says nothing; whoever reads may stop early."""
+    """`--out -` writes the file to stdout without messages; the reader may stop early."""
     call = [sys.executable, "-m", "tracellm", "export", str(run), "--to", "chrome", "--out", "-"]
     done = subprocess.run(call, capture_output=True, check=True)
     assert done.stderr == b""
@@ -91,7 +90,7 @@ def test_to_stdout(run: Path):
 
 
 def test_only_a_part(run: Path, command: Command):
-    """--detail and --focus choose what is exported."""
+    """--detail and --focus select the exported spans."""
     sizes = []
     for more in ((), ("--detail", "request"), ("--focus", "Scheduler"), ("--focus", "Schedul*")):
         command("export", str(run), "--to", "csv", *more)
@@ -102,8 +101,7 @@ def test_only_a_part(run: Path, command: Command):
 
 
 def test_what_only_passes_messages_on_has_no_lifeline(run: Path, command: Command):
-    """It can be in focus of a timeline; a diagram, which draws messages as arrows, refuses it in one line, and has what
-    else a pattern names."""
+    """A class that only passes messages on can be in focus of a timeline, but is refused for a diagram."""
     assert command("export", str(run), "--to", "csv", "--focus", "MsgpackDecoder").status == 0
     for words in (("export", str(run), "--to", "mermaid"), ("show", str(run), "sequence")):
         said = command(*words, "--focus", "MsgpackDecoder")
@@ -126,7 +124,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused_in_one_line(run: Path, command: Command, arguments: list[str], message: str, lang: str):
-    """Nothing on stdout, one line on stderr in the reader's language, status 2, and no file."""
+    """A refusal is one line on stderr in the reader's language, with status 2 and no file."""
     named = arguments if arguments[:1] == ["nope"] else [str(run), *arguments]
     said = command("export", *named, "--lang", lang)
     assert (said.status, said.out) == (2, "")
@@ -143,7 +141,7 @@ def test_refused_in_one_line(run: Path, command: Command, arguments: list[str], 
 def test_a_missing_package_is_named(
     arguments: list[str], package: str, run: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    """What cannot be written without a package says how to install it, and leaves no half file."""
+    """An export without its package reports how to install it, and leaves no partial file."""
     original = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:
@@ -162,7 +160,7 @@ def test_a_missing_package_is_named(
 def test_a_file_that_is_there_stays_until_the_new_one_is_whole(
     run: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
-    """When writing fails half way, what was exported before is still there, and nothing else."""
+    """If writing fails half way, only the previous export is there."""
     command("export", str(run), "--to", "csv")
     before = (run / "export.csv").read_bytes()
 
@@ -179,13 +177,13 @@ def test_a_file_that_is_there_stays_until_the_new_one_is_whole(
 
 
 def test_what_is_no_plain_file_is_written_to(run: Path, command: Command):
-    """A pipe or a device is written to as it is, not replaced."""
+    """A pipe or a device is written to, not replaced."""
     assert command("export", str(run), "--to", "csv", "--out", os.devnull).status == 0
     assert not Path(os.devnull).is_file()
 
 
 def test_a_damaged_recording_is_exported_and_told(run: Path, command: Command):
-    """What can be read is written; what is wrong is on stderr, and the status is 1."""
+    """A damaged recording is exported as far as readable; its problems are on stderr, and the status is 1."""
     (run / "run.json").unlink()
     said = command("export", str(run), "--to", "csv")
     assert said.status == 1

@@ -1,4 +1,4 @@
-"""OTLP files: read back by our own reader and by the message classes of OpenTelemetry."""
+"""OTLP files, read back by our own reader and by OpenTelemetry's message classes."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from tracellm.trace.run_folder import RunFolder, write_manifest
 
 
 def recorded() -> Trace:
-    """A run with values of every type, an event and an error."""
+    """Return a run with values of every type, an event and an error."""
     trace = run_of_two()
     span = trace.spans[3]
     span.attributes |= {
@@ -34,12 +34,12 @@ def recorded() -> Trace:
 
 
 def written(trace: Trace, name: str, **more: Any) -> bytes:
-    """An export in one piece, in the form that the file's name asks for."""
+    """Return an export in one piece, in the form given by the file's name."""
     return b"".join(export(folder_of(trace), "otlp", name=name, **more))
 
 
 def told(line: bytes) -> list[tuple[Any, ...]]:
-    """Everything that a document says of its spans."""
+    """Return all data of the spans in a document."""
     found = []
     for process, spans in otlp.decode(line):
         for span in spans:
@@ -51,7 +51,7 @@ def told(line: bytes) -> list[tuple[Any, ...]]:
 
 
 def test_a_document_holds_everything():
-    """One JSON document of all processes, which reads back as it was recorded."""
+    """One JSON document of all processes reads back as recorded."""
     trace = recorded()
     document = written(trace, "x.json")
     assert len(json.loads(document)["resourceSpans"]) >= 2
@@ -64,7 +64,7 @@ def test_a_document_holds_everything():
 
 
 def test_lines_are_documents_that_a_collector_takes():
-    """Each line is a document of its own, below the 1 MiB that the collector's receiver reads of one."""
+    """Each line is a document below the 1 MiB that the collector's receiver reads per line."""
     trace = recorded()
     lines = written(trace, "x.jsonl").splitlines(keepends=True)
     assert all(len(line) < 2**20 and line.endswith(b"\n") for line in lines)
@@ -74,7 +74,7 @@ def test_lines_are_documents_that_a_collector_takes():
 
 
 def test_long_texts_are_spread_over_lines():
-    """Prompts of any length fit as long as each fits by itself; a longer one has a line for itself; none is lost."""
+    """Prompts that fit alone are spread over lines; a longer one has its own line, and none is lost."""
     trace = run_of_two()
     for span in trace.spans:
         span.attributes = span.attributes | {"text": "x" * 300_000}
@@ -86,7 +86,7 @@ def test_long_texts_are_spread_over_lines():
 
 
 def test_protocol_buffers_say_the_same():
-    """The binary form is the JSON document, as OpenTelemetry's own classes read both."""
+    """The binary form equals the JSON document, read by OpenTelemetry's own classes."""
     trace = recorded()
     document = json.loads(written(trace, "x.json"), object_hook=_ids_as_protobuf_has_them)
     from_json = ParseDict(document, ExportTraceServiceRequest())
@@ -97,7 +97,7 @@ def test_protocol_buffers_say_the_same():
 
 
 def _ids_as_protobuf_has_them(record: dict[str, Any]) -> dict[str, Any]:
-    """OTLP JSON writes ids in hexadecimal, where protobuf's JSON has base64; that is all that differs."""
+    """Return hexadecimal ids as base64, the only difference between OTLP JSON and protobuf's JSON."""
     return {
         key: base64.b64encode(bytes.fromhex(value)).decode() if key in ("traceId", "spanId", "parentSpanId") else value
         for key, value in record.items()
@@ -114,7 +114,7 @@ def test_what_is_left_out_leaves_no_hole():
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 def test_an_export_is_a_recording_again(name: str, tmp_path: Path):
-    """Put into a run folder, either JSON form is read as the run that it came from; a document once on one line."""
+    """Either JSON form in a run folder is read as its original run; the document also on one line."""
     trace = run_of_two()
     (tmp_path / "trace").mkdir()
     write_manifest(tmp_path, {"schema": 1, "tracellm": "0"})

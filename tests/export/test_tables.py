@@ -1,4 +1,4 @@
-"""Exports that are texts: the table, the graph of objects (drawn by real Graphviz), the sequence diagram."""
+"""Exports as text: the table, the graph of objects (drawn by real Graphviz), the sequence diagram."""
 
 import csv
 import io
@@ -25,17 +25,17 @@ from tracellm.trace.model import Process, Span, Trace
 
 
 def written(trace: Trace, format: str, **more: Any) -> str:
-    """An export in one piece, as text."""
+    """Return an export in one piece, as text."""
     return b"".join(export(folder_of(trace), format, **more)).decode()
 
 
 def rows(text: str) -> list[dict[str, str]]:
-    """A table, as Python's own reader has it."""
+    """Return the rows of a table, read by Python's csv module."""
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def test_a_table_has_a_row_for_each_span():
-    """Times count from the beginning; what has no column is in the last, as JSON."""
+    """Times count from the beginning; attributes without a column are JSON in the last one."""
     trace = run_of_two()
     table = rows(written(trace, "csv"))
     assert tuple(table[0]) == COLUMNS
@@ -56,7 +56,7 @@ def test_a_table_has_a_row_for_each_span():
 
 @pytest.mark.parametrize("text", [*NASTY, *HOSTILE], ids=ascii)
 def test_a_table_holds_any_text(text: str):
-    """Quotes, separators and line ends in names, errors and values come back as they were."""
+    """Quotes, separators and line ends in names, errors and values are read back unchanged."""
     span = Span(text, "1" * 32, "2" * 16, None, 0, 1, {"x": text}, error=text, process=Process(1, "main"))
     [row] = rows(written(Trace([span]), "csv"))
     whole = text.encode("utf-8", "replace").decode()
@@ -64,7 +64,7 @@ def test_a_table_holds_any_text(text: str):
 
 
 def drawn(source: str) -> dict[str, Any]:
-    """What Graphviz makes of a graph; skipped without it, failed where CI is set."""
+    """Return Graphviz's drawing of a graph; without Graphviz skip the test, or fail it where CI is set."""
     program = shutil.which("dot")
     if program is None:
         lacks = "lacks Graphviz's dot on the PATH (Debian: apt-get install graphviz)"
@@ -78,7 +78,7 @@ def drawn(source: str) -> dict[str, Any]:
 
 
 def test_graphviz_draws_who_calls_whom():
-    """Objects in the frames of their processes, calls counted, the started process bold, messages dashed."""
+    """Objects are in the frames of their processes, with counted calls, a bold started process and dashed messages."""
     graph = drawn(written(run_of_two(prompts=2, tokens=3), "dot"))
     nodes = {one["_gvid"]: one for one in graph["objects"]}
     labels = {number: one["label"].partition("\\n")[0] for number, one in nodes.items()}
@@ -96,7 +96,7 @@ def test_graphviz_draws_who_calls_whom():
 
 
 def test_a_graph_goes_as_deep_as_asked():
-    """Down to steps the model's layers are not there."""
+    """A graph down to steps has no layers of the model."""
     assert '"Qwen2ForCausalLM' in written(run_of_two(), "dot", detail="layer")
     steps = written(run_of_two(), "dot", detail="step")
     assert '"GPUModelRunner' in steps
@@ -105,7 +105,7 @@ def test_a_graph_goes_as_deep_as_asked():
 
 @pytest.mark.parametrize("text", [*NASTY, *HOSTILE], ids=ascii)
 def test_graphviz_shows_any_text(text: str):
-    """Whatever a name holds, the graph is valid and the name is seen as it is."""
+    """The graph is valid for any name, and shows it unchanged."""
     source = f"digraph {{ n [label={quoted(text, 500)}] }}"
     [node] = drawn(source)["objects"]
     assert node["label"].replace("\\\\", "\\") == visible(text).encode("utf-8", "replace").decode()
@@ -113,7 +113,7 @@ def test_graphviz_shows_any_text(text: str):
 
 @given(st.text(max_size=80))
 def test_a_quoted_text_is_one_string(text: str):
-    """No quote within is bare, and no backslash is left to take the last one."""
+    """A quoted text has no bare quote, and no trailing backslash that escapes the last one."""
     inner = quoted(text)[1:-1]
     assert '"' not in inner.replace("\\\\", "").replace('\\"', "")
     assert (len(inner) - len(inner.rstrip("\\"))) % 2 == 0
@@ -121,13 +121,13 @@ def test_a_quoted_text_is_one_string(text: str):
 
 
 def test_the_legend_is_in_the_readers_language():
-    """What is drawn for people speaks their language."""
+    """The legend is in the reader's language."""
     assert "谁调用谁" in written(run_of_two(), "dot", lang="zh")
     assert "who calls whom" in written(run_of_two(), "dot", lang="en")
 
 
 def test_the_sequence_diagram_is_the_reports(parse_mermaid: ParseMermaid):
-    """`--to mermaid` writes what `show sequence` prints, and real Mermaid reads it."""
+    """`--to mermaid` writes the diagram of `show sequence`, and real Mermaid parses it."""
     from tracellm.report.diagram.sequence import sequence_diagram
 
     trace = run_of_two()

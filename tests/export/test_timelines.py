@@ -16,11 +16,11 @@ from tracellm.report.export import FORMATS, export
 from tracellm.trace.model import Process, Span, Trace
 
 SCHEMA = Path(__file__).parent / "speedscope.schema.json"
-"""https://www.speedscope.app/file-format-schema.json (MIT), as speedscope 1.25.0 has it."""
+"""https://www.speedscope.app/file-format-schema.json (MIT) of speedscope 1.25.0."""
 
 
 def written(trace: Trace, format: str) -> bytes:
-    """An export in one piece."""
+    """Return an export in one piece."""
     return b"".join(export(folder_of(trace), format))
 
 
@@ -43,7 +43,7 @@ def test_chrome_events_have_exact_times_and_everything_known():
 
 
 def test_chrome_arrows_begin_and_end_within_calls():
-    """Each chain of arrows begins once, ends once, and every point of it lies at the beginning of a call there."""
+    """Each chain of arrows begins and ends once, and every point of it is at the beginning of a call."""
     told = json.loads(written(run_of_two(), "chrome"))["traceEvents"]
     begins = {(event["pid"], event["tid"], event["ts"]) for event in told if event["ph"] == "X"}
     chains: dict[int, list[str]] = {}
@@ -56,7 +56,7 @@ def test_chrome_arrows_begin_and_end_within_calls():
 
 
 def test_chrome_lives_are_asynchronous_and_closed():
-    """A request's life is an asynchronous event of its own id, with its phases within it."""
+    """A request's life is an asynchronous event with its own id and its phases within it."""
     told = json.loads(written(run_of_two(), "chrome"))["traceEvents"]
     events = [event for event in told if event["ph"] in "be" and event["id2"] == {"local": "1"}]
     assert [(event["ph"], event["name"]) for event in events] == [
@@ -68,13 +68,13 @@ def test_chrome_lives_are_asynchronous_and_closed():
 
 
 def packets(data: bytes) -> list[Any]:
-    """Perfetto's packets, read by its own message classes."""
+    """Return Perfetto's packets, read by its own message classes."""
     return list(perfetto_trace_pb2.Trace.FromString(data).packet)
 
 
 @pytest.mark.parametrize("make", [run_of_two, run_of_tasks])
 def test_perfetto_packets_open_and_close_every_span_once(make: Any):
-    """On each track begins and ends match, names that are referred to were told before, and arrows' ends are known."""
+    """On each track begins and ends match; names are defined before their use, and arrows have known ends."""
     trace = make()
     event_type = perfetto_trace_pb2.TrackEvent
     known: set[int] = set()
@@ -102,7 +102,7 @@ def test_perfetto_packets_open_and_close_every_span_once(make: Any):
 
 
 def test_speedscope_profiles_follow_its_schema_and_nest():
-    """The file is what speedscope's schema asks for; a profile a track, whose events are in order and match."""
+    """The file follows speedscope's schema; each track is a profile with ordered, matching events."""
     trace = run_of_tasks()
     told = json.loads(written(trace, "speedscope"))
     jsonschema.validate(told, json.loads(SCHEMA.read_text()))
@@ -127,7 +127,7 @@ def test_speedscope_profiles_follow_its_schema_and_nest():
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format != "mermaid"])
 def test_a_run_without_spans_is_an_empty_file_of_its_form(format: str):
-    """What recorded nothing can be exported: JSON stays JSON, packets stay packets."""
+    """An empty recording is exported as a valid empty file of its form."""
     data = written(Trace([]), format)
     if FORMATS[format].endswith(".json"):
         assert isinstance(json.loads(data), dict)
@@ -136,7 +136,7 @@ def test_a_run_without_spans_is_an_empty_file_of_its_form(format: str):
 
 
 def many(count: int) -> Trace:
-    """A call, and `count` calls made by it, one after the other."""
+    """A call, and `count` calls made by it in turn."""
     process = Process(1, "main")
     root = Span("root", "1" * 32, "f" * 16, None, 0, 10 * count + 10, process=process)
     calls = (Span("f", "1" * 32, f"{n:016x}", root.span_id, 10 * n, 10 * n + 5, process=process) for n in range(count))
@@ -145,7 +145,7 @@ def many(count: int) -> Trace:
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format not in ("mermaid", "dot")])
 def test_a_file_is_made_piece_by_piece(format: str):
-    """However many spans there are, no piece holds more than a few of them."""
+    """No piece of a file holds more than a few spans, for any number of spans."""
 
     def largest(pieces: Iterator[bytes]) -> int:
         return max(map(len, pieces))
@@ -156,7 +156,7 @@ def test_a_file_is_made_piece_by_piece(format: str):
 
 @pytest.mark.parametrize("format", ["chrome", "perfetto"])
 def test_a_moment_before_everything_is_at_the_beginning(format: str):
-    """In a damaged recording an event may have no time; the timeline still begins where the first call does."""
+    """The timeline of a damaged recording, with an event without a time, begins at the first call."""
     trace = run_of_two()
     trace.named("EngineCore.step_fn")[0].events[0].time_ns = 0
     data = written(trace, format)
@@ -175,8 +175,7 @@ ODD = {"a list": ["x", "y"], "nothing": [], "a truth": True, "a large number": 2
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("format", [format for format in FORMATS if format != "mermaid"])
 def test_attributes_of_any_value_are_exported(format: str, value: Any):
-    """A recording that was damaged, or that another program made, may hold anything anywhere; it is exported all the
-    same."""
+    """Attributes of any value, as in damaged or foreign recordings, are exported."""
     trace = run_of_two()
     for span in trace.spans:
         span.attributes = dict.fromkeys(span.attributes, value) | {"other": value}

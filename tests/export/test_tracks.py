@@ -1,4 +1,4 @@
-"""Tracks: calls that nest, each with its true times, within its caller or on a track of its own."""
+"""Tracks of nested calls, each with its true times, within its caller or on its own track."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def any_calls(draw: st.DrawFn) -> list[Span]:
 
 
 def check(trace: Trace, found: list[ProcessTracks]) -> None:
-    """What holds of all tracks."""
+    """Check the properties of all tracks."""
     placed: list[str] = []
     for process in found:
         for track in process.tracks:
@@ -64,19 +64,19 @@ def check(trace: Trace, found: list[ProcessTracks]) -> None:
 
 @given(any_calls())
 def test_any_calls_are_placed_once_and_nest(spans: list[Span]):
-    """Whatever overlaps, each call is on one track, in the order of time, within its caller or outermost."""
+    """Each of any overlapping calls is on one track, in order of time, within its caller or outermost."""
     trace = Trace(spans, PROCESSES)
     check(trace, tracks(Chosen(trace)))
 
 
 def only(found: list[ProcessTracks]) -> list[Track]:
-    """The tracks of a run of one process."""
+    """Return the tracks of a run of one process."""
     [process] = found
     return process.tracks
 
 
 def test_a_thread_that_runs_one_call_at_a_time_is_one_track():
-    """All calls of a plain run are in the main thread's track, whose number is the process id."""
+    """All calls of a plain run are in the main thread's track, with the process id as its number."""
     trace = hello()
     [track] = only(tracks(Chosen(trace)))
     assert (track.name, track.tid, len(track.calls)) == ("MainThread", 1, len(trace.spans))
@@ -84,7 +84,7 @@ def test_a_thread_that_runs_one_call_at_a_time_is_one_track():
 
 
 def test_processes_and_threads_have_tracks_of_their_own():
-    """A client and an engine core: each process with its main thread first, then its other threads by name."""
+    """Each process of a client and an engine core has its main thread first, then others by name."""
     found = tracks(Chosen(run_of_two()))
     assert [(process.name, process.pid) for process in found] == [("main", 10), ("EngineCore_0", 11)]
     assert [[track.name for track in process.tracks] for process in found] == [
@@ -94,7 +94,7 @@ def test_processes_and_threads_have_tracks_of_their_own():
 
 
 def test_tasks_of_an_event_loop_are_named_after_what_they_run():
-    """Chats that are answered at the same time are beside one another, with what each of them calls."""
+    """Concurrent chats are on separate tracks with their calls, named after their tasks."""
     trace = run_of_tasks()
     found = tracks(Chosen(trace))
     check(trace, found)
@@ -108,13 +108,13 @@ def test_tasks_of_an_event_loop_are_named_after_what_they_run():
 
 
 def test_the_thread_is_its_first_calls():
-    """Of calls that nobody here made, the one that goes on for the whole run keeps the main thread's track."""
+    """A call without a recorded caller that lasts the whole run keeps the main thread's track."""
     [main, *_] = tracks(Chosen(run_of_tasks()))[0].tracks
     assert [span.name for depth, span in main.calls if depth == 0] == ["serve"]
 
 
 def test_one_after_the_other_share_a_track():
-    """A coroutine's track is free for the next of its name when it has ended."""
+    """An ended coroutine's track is reused by the next of its name."""
 
     def call(number: int, start: int, end: int, parent: str | None = None, kind: str = "") -> Span:
         attributes = {names.CALL_KIND: kind} if kind else {}
@@ -127,7 +127,7 @@ def test_one_after_the_other_share_a_track():
 
 
 def test_a_generators_turns_leave_its_consumer_in_place():
-    """What a caller does while a generator that it uses is open stays within the caller."""
+    """Calls made while a generator is open stay within the caller that consumes it."""
 
     def call(number: int, start: int, end: int, parent: Span | None) -> Span:
         above = parent.span_id if parent else None
@@ -143,7 +143,7 @@ def test_a_generators_turns_leave_its_consumer_in_place():
 
 
 def test_calls_of_no_length_stay_within_their_callers():
-    """Calls that began and ended at one moment, as after a kill, nest in the order of the calls, however stored."""
+    """Calls that began and ended at one moment, as after a kill, nest in the order of the calls."""
     spans = [
         Span(f"f{n}", "1" * 32, f"{n:016x}", f"{n - 1:016x}" if n else None, 5, 5, process=PROCESSES[0])
         for n in range(4)

@@ -1,4 +1,4 @@
-"""What is exported as a timeline, opened in the real page of Perfetto and asked for by its own SQL."""
+"""Exported timelines opened in the real page of Perfetto, and queried with its own SQL."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tracellm.trace.model import Trace
 ROOT = Path(__file__).parents[2]
 RUNS = {"two processes": run_of_two, "tasks": run_of_tasks}
 SPAN_ID = {"chrome": "args.span_id", "perfetto": "debug.span_id"}
-"""What Perfetto calls the argument `span_id` of a slice."""
+"""Perfetto's name of a slice's argument `span_id`."""
 
 SLICES = """
 select extract_arg(slice.arg_set_id, '{span_id}'), slice.id, slice.parent_id, slice.name, slice.ts, slice.dur,
@@ -28,7 +28,7 @@ left join process using (upid)
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[PerfettoPage]:
-    """Perfetto, the same for all tests: it takes longer to start than to load a file."""
+    """Perfetto, shared by all tests as it starts slowly."""
     with perfetto_page(browser) as page:
         yield page
 
@@ -36,7 +36,7 @@ def page(browser: Browser) -> Iterator[PerfettoPage]:
 @pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
 @pytest.mark.parametrize("format", SPAN_ID)
 def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace], page: PerfettoPage):
-    """Every span is a slice with its exact time, within the slice of its caller or with an arrow from it."""
+    """Every span is a slice with its exact time, within its caller's slice or with an arrow from it."""
     trace = make()
     page.open(b"".join(export(folder_of(trace), format)))
     slices = page.query(SLICES.format(span_id=SPAN_ID[format]))
@@ -81,7 +81,7 @@ def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace]
 
 @pytest.mark.parametrize("name", ["docs/export.md", "docs/zh/export.md"])
 def test_the_questions_of_the_page_are_answered(name: str, page: PerfettoPage):
-    """The SQL that the documentation shows finds kernels, and the phases of requests."""
+    """The documented SQL finds kernels, and the phases of requests."""
     text = (ROOT / name).read_text(encoding="utf-8")
     time, waiting = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     kinds = re.findall(r"extract_arg\(.*?\)", text)

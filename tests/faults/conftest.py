@@ -1,4 +1,4 @@
-"""One server for all tests that leave it as it was."""
+"""A server shared by all tests that leave it unchanged."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from tests.faults.processes import Server
 def server() -> Iterator[Server]:
     """A server that every test must leave alive, and without a request."""
     options = ["--shutdown-timeout=20", "--disable-uvicorn-access-log", "--max-request-bytes=1000000"]
-    # In bfloat16 two tokens may be equally likely, and how many requests run at once decides which one it is.
+    # In bfloat16 tokens can tie, and the number of concurrent requests then decides which is drawn.
     with Server(*options, "--dtype=float32") as server:
         yield server
 
 
 @pytest.fixture
 def lives_on(server: Server) -> Iterator[None]:
-    """Afterwards the server is healthy, and nothing holds blocks."""
+    """Check after the test that the server is healthy, and that no blocks are held."""
     yield
     assert get(server.port, "/health").status == 200
     run(idle(server.port))

@@ -1,4 +1,4 @@
-"""Executors that fail, for an engine process to be started with: it imports this module."""
+"""Failing executors for an engine process, which imports this module."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from tracellm.engine.executor.uniproc_executor import UniProcExecutor
 
 
 class Raises(UniProcExecutor):
-    """It raises what is no `EngineError` while the engine starts."""
+    """An executor that raises an error other than `EngineError` at the engine's start."""
 
     def _init_executor(self) -> None:
         raise RuntimeError("the device is on fire")
 
 
 class FailsInAStep(UniProcExecutor):
-    """It starts, and fails in the first step with requests."""
+    """An executor that fails in its first step with requests."""
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """Raise."""

@@ -1,4 +1,4 @@
-"""HTTP by hand: requests and streams over sockets that a test can break off at any byte."""
+"""HTTP by hand: requests and streams over sockets that a test can close at any byte."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """Its body, parsed."""
+        """The parsed JSON body."""
         return json.loads(self.body)
 
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-    """A request as bytes; a header `content_length` takes the place of the right one."""
+    """Return a request as bytes; a header `content_length` replaces the right one."""
     lines = {"host": "127.0.0.1", "content-type": "application/json", "content-length": str(len(body))}
     lines |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value)
@@ -45,13 +45,13 @@ class Connection:
 
     @classmethod
     async def open(cls, port: int) -> Connection:
-        """Connect; `run` closes what nobody has closed."""
+        """Connect; `run` closes connections left open."""
         connection = cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22))
         _open.append(connection)
         return connection
 
     async def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         if self in _open:
             _open.remove(self)
         self.writer.close()
@@ -59,25 +59,25 @@ class Connection:
             await self.writer.wait_closed()
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the response."""
+        """Return status and headers of the response."""
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
         return int(lines[0].split()[1]), headers
 
     async def body(self, headers: dict[str, str]) -> bytes:
-        """The rest of the response."""
+        """Return the rest of the response."""
         if headers.get("transfer-encoding") == "chunked":
             return b"".join([chunk async for chunk in self.chunks()])
         return await self.reader.readexactly(int(headers.get("content-length", 0)))
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body of a chunked response as it comes."""
+        """Yield the body of a chunked response as it arrives."""
         while size := int(await self.reader.readuntil(b"\r\n"), 16):
             yield (await self.reader.readexactly(size + 2))[:-2]
         await self.reader.readexactly(2)
 
     async def events(self) -> AsyncIterator[str]:
-        """The server-sent events of a response as they come, without their `data: `."""
+        """Yield the server-sent events of a response as they arrive, without `data: `."""
         text = ""
         async for chunk in self.chunks():
             *whole, text = (text + chunk.decode()).split("\n\n")
@@ -86,19 +86,19 @@ class Connection:
         assert text == ""
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. It is no error when the other side does not listen any more: it may have answered."""
+        """Send bytes, ignoring a closed connection: the server may have answered already."""
         with suppress(ConnectionResetError, BrokenPipeError):
             self.writer.write(data)
             await self.writer.drain()
 
     async def answer(self) -> Answer:
-        """The whole response."""
+        """Return the whole response."""
         status, headers = await self.head()
         return Answer(status, headers, await self.body(headers))
 
 
 async def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-    """One request over a connection of its own. `body` is JSON, unless it is bytes."""
+    """Make one request over its own connection. `body` is JSON, unless it is bytes."""
     connection = await Connection.open(port)
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     try:
@@ -109,7 +109,7 @@ async def ask(port: int, method: str, path: str, body: Any = None, **headers: st
 
 
 async def stream(port: int, body: dict[str, Any], path: str = COMPLETIONS) -> Connection:
-    """A connection whose response has begun, and is a stream of events."""
+    """Return a connection whose response has begun as a stream of events."""
     connection = await Connection.open(port)
     await connection.send(request("POST", path, json.dumps(body | {"stream": True}).encode()))
     status, headers = await connection.head()
@@ -118,17 +118,17 @@ async def stream(port: int, body: dict[str, Any], path: str = COMPLETIONS) -> Co
 
 
 def post(port: int, body: Any, path: str = COMPLETIONS, **headers: str) -> Answer:
-    """`ask` for those who wait."""
+    """`ask` with POST, for synchronous callers."""
     return run(ask(port, "POST", path, body, **headers))
 
 
 def get(port: int, path: str) -> Answer:
-    """`ask` for those who wait."""
+    """`ask` with GET, for synchronous callers."""
     return run(ask(port, "GET", path))
 
 
 def run(work: Any) -> Any:
-    """A coroutine, in an event loop of its own."""
+    """Run a coroutine in its own event loop."""
 
     async def guarded() -> Any:
         try:
@@ -141,7 +141,7 @@ def run(work: Any) -> Any:
 
 
 async def gauges(port: int) -> dict[str, float]:
-    """What /metrics says, without labels."""
+    """Return the values of /metrics, without labels."""
     found: dict[str, float] = {}
     for line in (await ask(port, "GET", "/metrics")).body.decode().splitlines():
         if not line.startswith("#"):

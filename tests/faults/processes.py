@@ -1,7 +1,7 @@
-"""Programs in processes of their own, as a person at a terminal would start them, and what is left when they end.
+"""Programs in processes of their own, started as from a terminal, and their leftovers.
 
-Each program is the leader of a session, so that Ctrl-C can be sent to all its processes as a terminal does, and so that
-afterwards each process that is left of it can be found. It has a directory of its own for temporary files.
+Each program leads a session: Ctrl-C reaches all its processes, as in a terminal, and leftover processes can be found.
+Its temporary files have a directory of their own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from types import TracebackType
 from typing import Any
 
 HANG_GUARD = 90.0
-"""Seconds after which a test that waits for ever fails instead. Nothing here is measured with it."""
+"""Seconds after which a hanging test fails; not a measure of speed."""
 ENGINE: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
-"""Small enough to be made and filled quickly."""
+"""Sizes of an engine that starts and fills quickly."""
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Ask again and again until the answer is true; what it is then."""
+    """Poll until the condition is true, and return its value."""
     deadline = time.monotonic() + HANG_GUARD
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"waited {HANG_GUARD:.0f} s for this: {what}"
@@ -38,10 +38,10 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
 def completed(
     command: Sequence[str | Path], *, within: float = HANG_GUARD, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """What became of a program that is the leader of a session; what it said is captured.
+    """Run a program as the leader of a session, and return its result with captured output.
 
-    When it does not end, or a child of it that has inherited its output does not, all of them are killed: of
-    `subprocess.run`, which kills the program alone and then reads on, the test would never come back.
+    If it does not end, or a child with its output does not, all of them are killed. `subprocess.run` would kill the
+    program alone and then read on forever.
 
     Raises:
         subprocess.TimeoutExpired: it was killed after `within` seconds.
@@ -52,14 +52,14 @@ def completed(
         try:
             output, errors = process.communicate(timeout=within)
         except BaseException:
-            with suppress(ProcessLookupError):  # all have ended just now
+            with suppress(ProcessLookupError):  # all have just ended
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def stat_of(pid: int) -> list[str] | None:
-    """State, parent, process group, session: from /proc; None when there is no such process."""
+    """Return state, parent, process group and session from /proc, or None if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -67,7 +67,7 @@ def stat_of(pid: int) -> list[str] | None:
 
 
 def children_of(pid: int) -> dict[int, str]:
-    """The children of a process, each with its command line."""
+    """Return the children of a process, each with its command line."""
     found = {}
     for child in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         stat = stat_of(child)
@@ -77,7 +77,7 @@ def children_of(pid: int) -> dict[int, str]:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, empty when it has ended."""
+    """Return the command line of a process, empty after its end."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -85,32 +85,32 @@ def command_of(pid: int) -> str:
 
 
 def engine_of(pid: int) -> int | None:
-    """The engine process of the process `pid`, if it has one by now: what multiprocessing has spawned there."""
+    """Return the engine process that multiprocessing spawned for the process `pid`, if any yet."""
     return next((child for child, command in children_of(pid).items() if "spawn_main" in command), None)
 
 
 def is_running(pid: int) -> bool:
-    """Does a process run, or wait? A zombie does not."""
+    """Return whether a process runs or waits; zombies do not count."""
     stat = stat_of(pid)
     return stat is not None and stat[0] not in "ZX"
 
 
 def session_of(pid: int) -> list[int]:
-    """All processes of the session that `pid` leads, or has left behind; zombies are not among them."""
+    """Return all processes of the session led by `pid`, also leftover ones, without zombies."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [one for one in pids if (stat := stat_of(one)) and int(stat[3]) == pid and stat[0] not in "ZX"]
 
 
 def rss_of(pid: int) -> int:
-    """Bytes of memory that a process has in use now."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Program:
-    """A Python program that runs; `with` ends it, whatever happens."""
+    """A running Python program; `with` always ends it."""
 
     def __init__(self, *arguments: str, cwd: Path | None = None, environment: dict[str, str] | None = None) -> None:
-        # A short path: those of sockets may have 107 characters.
+        # A short path, as socket paths may have 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="faults-", dir="/tmp"))
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir()
@@ -124,7 +124,7 @@ class Program:
                 | (environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                bufsize=0,  # what has come is to be seen by `select`, and not to wait in a buffer
+                bufsize=0,  # unbuffered, so that `select` detects all output
                 stderr=log,
                 start_new_session=True,
             )
@@ -132,7 +132,7 @@ class Program:
 
     @classmethod
     def of_code(cls, code: str, **environment: str) -> Program:
-        """A script with this content."""
+        """Return a running script with this content."""
         handle, path = tempfile.mkstemp(prefix="faults-", suffix=".py", dir="/tmp")
         with os.fdopen(handle, "w") as script:
             script.write(code)
@@ -158,18 +158,18 @@ class Program:
             self.script.unlink()
 
     def session(self) -> list[int]:
-        """All processes that it consists of, or that it has left behind; zombies are not among them."""
+        """Return all its processes, also leftover ones, without zombies."""
         return session_of(self.pid)
 
     def line(self) -> str:
-        """The next line that it prints, without its end; empty when nothing will come any more."""
+        """Return the next printed line without its end; empty at the end of the output."""
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], HANG_GUARD)
         assert ready, f"it has printed nothing for {HANG_GUARD:.0f} s; its stderr: {self.stderr()}"
         return self.process.stdout.readline().decode().rstrip("\n")
 
     def lines_until(self, wanted: str) -> list[str]:
-        """The lines that come up to the one that begins with `wanted`, which is the last."""
+        """Return the printed lines up to the one that begins with `wanted`."""
         lines: list[str] = []
         while not (lines and lines[-1].startswith(wanted)):
             line = self.line()
@@ -178,28 +178,28 @@ class Program:
         return lines
 
     def stderr(self) -> str:
-        """What it has said there so far."""
+        """Return its stderr so far."""
         return self.log.read_text(errors="replace")
 
     def engine(self) -> int:
-        """Its engine process, as soon as there is one."""
+        """Wait for its engine process, and return its id."""
         pid: int = wait_until(lambda: engine_of(self.pid), "an engine process")
         return pid
 
     def ctrl_c(self) -> None:
-        """What a terminal does: SIGINT to every process of it."""
+        """Send SIGINT to each of its processes, as a terminal does."""
         os.killpg(self.pid, signal.SIGINT)
 
     def send(self, signum: int) -> None:
-        """A signal to it alone."""
+        """Send a signal to this process alone."""
         self.process.send_signal(signum)
 
     def end(self) -> int:
-        """Wait until it has ended; its exit status, negative for a signal."""
+        """Wait for its end, and return the exit status, negative for a signal."""
         return self.process.wait(HANG_GUARD)
 
     def leftovers(self) -> list[str]:
-        """What is there when nothing should be: processes, once they have had the time to end, and files."""
+        """Return the files left after the end of all its processes; there should be none."""
         wait_until(lambda: not self.session(), "the end of all its processes")
         return sorted(str(path) for path in self.temporary.rglob("*"))
 
@@ -215,7 +215,7 @@ class Server(Program):
             self.ready()
 
     def ready(self) -> None:
-        """Wait until it says where it listens."""
+        """Wait for its address in stderr."""
 
         def address() -> int:
             assert self.process.poll() is None, f"the server has ended: {self.stderr()}"

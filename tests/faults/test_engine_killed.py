@@ -1,7 +1,6 @@
-"""`kill -9` of one process of two: whoever waits is told, nothing hangs, nothing is left, the recording can be read.
+"""`kill -9` of one of two processes: callers get an error, nothing hangs or is left, the recording can be read.
 
-How long it takes until callers are told is measured by benchmarks/faults.py; here a guard only keeps a hang from
-lasting for ever.
+benchmarks/faults.py measures the time until callers get the error; here a guard only prevents a hang.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ STREAMS = 6
 
 
 def test_an_llm_whose_engine_is_killed(monkeypatch):
-    """`generate` raises EngineDeadError, which says how it died, and so does every later call; all is cleaned up."""
+    """`generate` and every later call raise EngineDeadError with the cause of death; all is cleaned up."""
     threads = set(threading.enumerate())
     llm = LLM("tiny", multiprocess_mode=True, **ENGINE)
     client = llm.llm_engine.engine_core
@@ -62,7 +61,7 @@ def test_an_llm_whose_engine_is_killed(monkeypatch):
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    """A recorded server whose engine was killed under several streams; its run folder is what is left."""
+    """The run folder of a recorded server whose engine was killed under several streams."""
     folder = tmp_path_factory.mktemp("killed") / "run"
     with Server("--explain", "--quiet", f"--out={folder}") as server:
 
@@ -100,18 +99,18 @@ def killed(tmp_path_factory):
 
 
 def test_every_client_of_a_server_is_told(killed):
-    """Streams by an event, others by 503, /health too; then the server ends with status 1 and leaves nothing."""
+    """Streams end with an error event, other requests and /health get 503; the server exits with status 1."""
     assert (killed / "report.html").exists()
 
 
 def test_what_a_killed_engine_recorded_can_be_read(killed):
-    """Up to its last flush: steps of the engine process are there, none of what is there lacks its parent."""
+    """The engine process's steps up to the last flush are in the recording, and no span lacks its parent."""
     assert {span.process.name for span in engine_steps(killed)} == {"EngineCore_0"}
     assert "EngineCore_0" in show(killed)
 
 
 def test_a_front_that_is_killed(tmp_path_factory):
-    """The engine process ends by itself and removes the sockets; what both recorded can be read, and reported."""
+    """The engine process ends by itself and removes the sockets; both recordings can be read and reported."""
     folder = tmp_path_factory.mktemp("front") / "run"
     with Server("--explain", "--quiet", f"--out={folder}") as server:
         engine = server.engine()
@@ -136,13 +135,13 @@ def test_a_front_that_is_killed(tmp_path_factory):
 
 
 def has_steps(folder: Path) -> bool:
-    """Whether the engine process has written a step, while the run goes on."""
+    """Return whether the engine process has written a step yet."""
     files = (folder / "trace").glob("EngineCore_0-*.records")
     return any(b"EngineCore.step_fn" in file.read_bytes() for file in files)
 
 
 def engine_steps(folder: Path):
-    """The steps that the run folder has of the engine process."""
+    """Return the engine process's steps in the run folder."""
     convert_folder(folder)
     trace = RunFolder.open(folder).trace
     return [
@@ -151,7 +150,7 @@ def engine_steps(folder: Path):
 
 
 def show(folder: Path) -> str:
-    """`tracellm show FOLDER tree`, as a person would run it afterwards."""
+    """Run `tracellm show FOLDER tree` after the run."""
     done = subprocess.run(
         [sys.executable, "-m", "tracellm", "show", str(folder), "tree"],
         capture_output=True,
@@ -165,7 +164,7 @@ def show(folder: Path) -> str:
 
 
 def test_an_engine_that_is_killed_while_it_starts():
-    """The error says that it was killed, without a time limit that has to pass; nothing is left."""
+    """The error names the kill without waiting for a time limit; nothing is left."""
     code = "from tracellm import LLM\nLLM(multiprocess_mode=True)\n"
     with Program.of_code(code) as program:
         os.kill(program.engine(), signal.SIGKILL)

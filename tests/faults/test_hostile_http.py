@@ -1,4 +1,4 @@
-"""Bodies that are wrong, huge or hostile: always OpenAI's JSON error with a status of 4xx, and the server lives on."""
+"""Wrong, huge or hostile bodies: always OpenAI's JSON error with a status of 4xx, and the server lives on."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ DEEP = 100_000
 
 
 def is_openai_error(answer: Answer) -> bool:
-    """Has it the form of OpenAI's errors, and a status of 4xx that it repeats?"""
+    """Return whether the answer is OpenAI's error, with its 4xx status repeated in the body."""
     error = answer.json()["error"]
     assert answer.headers["content-type"] == "application/json"
     return (
@@ -76,7 +76,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 @pytest.mark.parametrize("body", BODIES)
 def test_a_body_that_cannot_be_served(server, body):
-    """Each gets the status that fits, with a message; afterwards a request is served."""
+    """Each body gets the right status with a message; the next request is served."""
     data, status = BODIES[body]
     answer = post(server.port, data)
     assert is_openai_error(answer)
@@ -85,7 +85,7 @@ def test_a_body_that_cannot_be_served(server, body):
 
 
 def test_a_hundred_megabytes(server):
-    """They are not kept: the answer is 413, and the server's memory stays what it was."""
+    """A body of a hundred megabytes is refused with 413 and not kept in memory."""
     before = rss_of(server.pid)
     answer = post(server.port, b"[" + b"1," * 50_000_000 + b"1]")
     assert is_openai_error(answer)
@@ -94,7 +94,7 @@ def test_a_hundred_megabytes(server):
 
 
 def json_values() -> st.SearchStrategy[Any]:
-    """Whatever JSON can say, small."""
+    """Return small JSON values of all types."""
     numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False))
     leaves = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=5), st.sampled_from(["auto", "json_object"]))
     return st.recursive(
@@ -112,7 +112,7 @@ FIELDS = {CHAT: [*ChatCompletionRequest.model_fields], COMPLETIONS: [*Completion
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_any_type_in_any_field(server, path):
-    """Whatever stands in the fields, the answer is one, or OpenAI's error: never a fault of the server's."""
+    """Any value in any field gives an answer or OpenAI's error, never a server error."""
     good: dict[str, Any] = {"max_tokens": 2} | ({"messages": HELLO} if path == CHAT else {"prompt": "a"})
     statuses = set()
 
@@ -155,7 +155,7 @@ WIRE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("kind", WIRE)
 def test_what_is_no_http(server, kind):
-    """Raw bytes on the port: refused or cut off; whoever else is there is served meanwhile and afterwards."""
+    """Raw bytes on the port are refused or cut off; other clients are served throughout."""
 
     async def speak() -> bytes:
         connection = await Connection.open(server.port)
@@ -174,7 +174,7 @@ def test_what_is_no_http(server, kind):
 
 
 def test_bodies_that_never_come(server):
-    """Fifty clients that announce a body and send half of it keep nobody waiting; when they leave nothing is left."""
+    """Fifty clients with half-sent bodies delay no others, and leave nothing behind."""
 
     async def linger() -> None:
         slow = [await Connection.open(server.port) for _ in range(50)]
@@ -190,7 +190,7 @@ def test_bodies_that_never_come(server):
 
 
 def test_a_body_longer_than_it_says(server):
-    """What comes after the announced length is no part of the body, and as a second request it is refused."""
+    """Bytes after the announced length are no part of the body, and are refused as a second request."""
 
     async def speak() -> list[int]:
         connection = await Connection.open(server.port)
@@ -216,7 +216,7 @@ def test_a_body_longer_than_it_says(server):
     ],
 )
 def test_paths_that_there_are_not(server, method, path, status):
-    """OpenAI's error too."""
+    """An unknown path gives OpenAI's error."""
     answer = run(ask(server.port, method, path))
     assert is_openai_error(answer)
     assert answer.status == status
@@ -224,7 +224,7 @@ def test_paths_that_there_are_not(server, method, path, status):
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 def test_a_body_that_is_not_said_to_be_json(server, kind):
-    """A form that a website sends without asking is not taken (415)."""
+    """A form, which a website can send without permission, is refused with 415."""
     answer = post(server.port, {"prompt": "a"}, content_type=kind)
     assert is_openai_error(answer)
     assert answer.status == 415

@@ -1,4 +1,4 @@
-"""What does not belong into the sockets between the processes: the engine says so, and serves on."""
+"""Invalid messages in the sockets between the processes: the engine reports them, and serves on."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ADD, ABORT, UTILITY = b"\x00", b"\x01", b"\x03"
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file into which this module's engine process says what it otherwise says on stderr."""
+    """A file with the stderr of this module's engine process."""
     path = tmp_path_factory.mktemp("engine") / "stderr"
     before = os.dup(2)
     with path.open("wb") as file:
@@ -34,7 +34,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def llm(said) -> Iterator[LLM]:
-    """One for all: nothing here may end it, but for the last test."""
+    """An engine for all tests; only the last one may end it."""
     llm = LLM("tiny", multiprocess_mode=True, **ENGINE)
     yield llm
     llm.llm_engine.engine_core.shutdown()
@@ -42,7 +42,7 @@ def llm(said) -> Iterator[LLM]:
 
 @pytest.fixture
 def client(llm) -> SyncMPClient:
-    """Its client."""
+    """The engine's client."""
     client = llm.llm_engine.engine_core
     assert isinstance(client, SyncMPClient)
     return client
@@ -50,17 +50,17 @@ def client(llm) -> SyncMPClient:
 
 @pytest.fixture(scope="module")
 def expected(llm) -> list[int]:
-    """What it answers when all is well."""
+    """The answer of a healthy engine."""
     return tokens(llm)
 
 
 def tokens(llm: LLM) -> list[int]:
-    """What it answers now."""
+    """Return the current answer."""
     return list(llm.generate("The capital of France is", GREEDY, use_tqdm=False)[0].outputs[0].token_ids)
 
 
 def pack(message: Any) -> bytes:
-    """A message as one frame."""
+    """Return a message as one frame."""
     buffer = bytearray()
     MsgpackEncoder().encode_into(message, buffer)
     return bytes(buffer)
@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[bytes, ...]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_no_message_is_told_and_passed_over(llm, client, said, expected, wrong):
-    """The engine process says that it was there, and the next request has its tokens."""
+    """The engine process reports a malformed message, and the next request has its tokens."""
     before = said.read_text().count("ignored a malformed message")
     client.input_socket.send_multipart((client.core_engine, *WRONG[wrong]))
     assert tokens(llm) == expected
@@ -111,20 +111,20 @@ def test_what_is_no_message_is_told_and_passed_over(llm, client, said, expected,
     ],
 )
 def test_a_utility_call_that_cannot_be_is_an_error_of_its_caller(llm, client, expected, method, arguments, told):
-    """An unknown name, one that is not for clients, wrong arguments."""
+    """An unknown name, an internal method or wrong arguments are an error of the caller."""
     with pytest.raises(EngineError, match=told):
         client.call_utility(method, *arguments)
     assert tokens(llm) == expected
 
 
 def test_unknown_requests_are_given_up_without_a_word(llm, client, expected):
-    """Ids that never were, many and long ones."""
+    """Aborting unknown ids, also many and long ones, has no effect."""
     client.abort_requests(["never-was", "", "\0", "x" * 1_000_000, *map(str, range(10_000))])
     assert tokens(llm) == expected
 
 
 def test_strangers_in_the_clients_sockets(llm, client, expected):
-    """Who connects to the input socket, even under the engine's own name, gets no request and disturbs none."""
+    """A stranger on the input socket, even under the engine's own name, gets no request and disturbs none."""
     with zmq.Context() as ctx:
         for identity in (b"stranger", client.core_engine):
             with ctx.socket(zmq.DEALER) as stranger:
@@ -137,9 +137,9 @@ def test_strangers_in_the_clients_sockets(llm, client, expected):
 
 
 def test_an_answer_that_nobody_understands_ends_it(llm, client):
-    """Outputs that cannot be read are tokens lost: all callers are told, instead of getting the rest as if it were all.
+    """Unreadable outputs are lost tokens, so all callers get an error instead of an incomplete answer.
 
-    The last one here: its engine is dead.
+    This is the last test here: its engine is dead afterwards.
     """
     pid = client.resources.engine_manager.process.pid
     with zmq.Context() as ctx, ctx.socket(zmq.PUSH) as stranger:
@@ -148,6 +148,6 @@ def test_an_answer_that_nobody_understands_ends_it(llm, client):
         wait_until(lambda: client.resources.engine_dead, "the client to read it")
     with pytest.raises(EngineDeadError, match="is not a valid EngineCoreOutputs"):
         tokens(llm)
-    assert is_running(pid)  # it knows nothing of this, until it is told to end
+    assert is_running(pid)  # it runs until its shutdown
     client.shutdown()
     assert not is_running(pid)

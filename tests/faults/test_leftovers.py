@@ -1,4 +1,4 @@
-"""What is left of engines while a program goes on: nothing, whoever made them and whoever was forked meanwhile."""
+"""Leftovers of engines in a running program: none, with any threads, child processes and forks."""
 
 from tests.faults.processes import Program
 
@@ -67,7 +67,7 @@ print("threads", [thread.name for thread in threading.enumerate() if thread is n
 
 
 def test_engines_come_and_go_in_one_program():
-    """Two made at once by threads, one deleted, forks of the program: processes, directories, threads are counted."""
+    """Two engines made by threads, a deleted one and forks leave no processes, directories or threads."""
     with Program.of_code(SCRIPT) as program:
         lines = program.lines_until("threads")
         assert lines == [
@@ -86,7 +86,7 @@ def test_engines_come_and_go_in_one_program():
 
 
 def test_an_llm_of_a_child_process_does_not_keep_it_from_ending():
-    """multiprocessing waits at the end of a child for the processes that it started; the engine has ended before."""
+    """The engine of a child process ends before multiprocessing waits for it at the child's end."""
     code = (
         "import multiprocessing\n"
         "def make():\n"

@@ -1,4 +1,4 @@
-"""Many at once, and those that go away: right tokens for who stays, and every block back from who does not."""
+"""Many concurrent clients, and disconnecting ones: the rest get the right tokens, and every block is freed."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ MEBIBYTE = 1 << 20
 
 
 def body(prompt: str, max_tokens: int, **further: Any) -> dict[str, Any]:
-    """A request for exactly so many tokens, the likeliest ones."""
+    """Return a greedy request for exactly so many tokens."""
     return {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True} | further
 
 
 async def text_of(connection: Connection) -> str:
-    """All that a stream brings; it must be brought to an end."""
+    """Return the text of a stream, which must come to its end."""
     events = [event async for event in connection.events()]
     assert events.pop() == "[DONE]"
     chunks = [json.loads(event) for event in events]
@@ -32,7 +32,7 @@ async def text_of(connection: Connection) -> str:
 
 
 def test_two_hundred_streams(server):
-    """All at once, three times as many as may run: each gets the text that it gets alone, and memory is bounded."""
+    """Two hundred streams, three times the running limit, each get the text of a lone stream in bounded memory."""
     expected = [post(server.port, body(prompt, 12)).json()["choices"][0]["text"] for prompt in PROMPTS]
     pids = (server.pid, server.engine())
     before = [rss_of(pid) for pid in pids]
@@ -49,7 +49,7 @@ def test_two_hundred_streams(server):
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_stream(server):
-    """Its request ends at once, while another one goes on undisturbed; its blocks are free."""
+    """A client that disconnects within a stream ends its request and frees its blocks; another goes on."""
 
     async def leave() -> tuple[dict[str, float], int]:
         stays = await stream(server.port, body("Hello", 400))
@@ -69,7 +69,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream(server):
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_client_that_leaves_before_its_answer(server, n):
-    """Not a stream: the request is given up, long before all its tokens were made."""
+    """A client that disconnects before its whole answer aborts its request long before the last token."""
     before = run(gauges(server.port))["vllm:generation_tokens_total"]
 
     async def leave() -> None:
@@ -89,7 +89,7 @@ def _json(value: Any) -> bytes:
 
 
 def test_quick_aborts(server):
-    """A hundred clients that leave before, at or after their first token: no block is lost."""
+    """A hundred clients that disconnect before, at or after their first token lose no block."""
 
     async def quick(number: int) -> None:
         connection = await Connection.open(server.port)
@@ -121,7 +121,7 @@ def test_quick_aborts(server):
 
 
 def test_memory_after_many_short_requests(server):
-    """After a warm-up, further requests leave nothing behind, in either process (benchmarks/soak.py sends 5,000)."""
+    """After a warm-up, further requests use no more memory in either process (benchmarks/soak.py sends 5,000)."""
     pids = (server.pid, server.engine())
 
     async def some(count: int) -> None:

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C at any moment: what runs may finish, and no process, file or shared memory is left behind."""
+"""SIGTERM and Ctrl-C at any moment: running requests may finish, and no process, file or shared memory is left."""
 
 import asyncio
 import os
@@ -35,13 +35,13 @@ asyncio.run(main())
 
 
 def shared_memory_of(pid: int) -> list[str]:
-    """What a process has of it; it would have a name, and could be left behind."""
+    """Return the named shared memory of a process, which could be left behind."""
     return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/" in line]
 
 
 @pytest.mark.parametrize("script", [LLM_SCRIPT, ASYNC_SCRIPT], ids=["LLM", "AsyncLLM"])
 def test_ctrl_c_while_generating(script):
-    """Every process of the terminal gets SIGINT. The script ends by KeyboardInterrupt; its engine, silently."""
+    """A script interrupted by the terminal ends by KeyboardInterrupt, and its engine ends silently."""
     with Program.of_code(script) as program:
         program.lines_until("generated")
         engine = program.engine()
@@ -49,18 +49,18 @@ def test_ctrl_c_while_generating(script):
         program.ctrl_c()
         assert program.end() == -signal.SIGINT
         assert program.leftovers() == []
-        # asyncio.run makes two parts of one traceback: the task that it cancelled, and what that was for.
+        # asyncio.run prints a traceback of two parts: the cancelled task, and its cause.
         assert program.stderr().count("Traceback") == (2 if script is ASYNC_SCRIPT else 1)
         assert program.stderr().strip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("script", [LLM_SCRIPT, ASYNC_SCRIPT], ids=["LLM", "AsyncLLM"])
 def test_ctrl_c_while_the_engine_starts(script):
-    """Before the model is loaded: nobody waits until it is, and the process that has been started goes, too."""
+    """A script interrupted before the model is loaded ends at once, with its started process."""
     with Program.of_code(script) as program:
         engine = program.engine()
-        if script is ASYNC_SCRIPT:  # where asyncio would wait for it
-            os.kill(engine, signal.SIGSTOP)  # it will never be ready
+        if script is ASYNC_SCRIPT:  # asyncio would wait for it
+            os.kill(engine, signal.SIGSTOP)  # it never becomes ready
         program.ctrl_c()
         assert program.end() == -signal.SIGINT
         assert program.leftovers() == []
@@ -68,7 +68,7 @@ def test_ctrl_c_while_the_engine_starts(script):
 
 
 def test_sigterm_lets_streams_finish():
-    """No new connection is taken, the stream that runs gets all its tokens, then the server ends with status 0."""
+    """After SIGTERM new connections are refused, a running stream gets all its tokens, and the status is 0."""
     with Server("--shutdown-timeout=80") as server:
         engine = server.engine()
         assert shared_memory_of(server.pid) == shared_memory_of(engine) == []
@@ -100,7 +100,7 @@ def test_sigterm_lets_streams_finish():
 
 
 def test_a_second_ctrl_c_gives_up_what_runs():
-    """The first lets a long stream go on, the second ends it: with an error or cut off, but never as if complete."""
+    """The first Ctrl-C lets a long stream go on; the second ends it with an error or cut off."""
     with Server("--shutdown-timeout=80") as server:
 
         async def interrupt_twice() -> list[str]:
@@ -108,7 +108,7 @@ def test_a_second_ctrl_c_gives_up_what_runs():
             reader = connection.events()
             events = [await anext(reader)]
             server.ctrl_c()
-            while True:  # until the first has taken effect
+            while True:  # until the first takes effect
                 try:
                     await (await Connection.open(server.port)).close()
                 except ConnectionRefusedError:
@@ -130,9 +130,7 @@ def test_a_second_ctrl_c_gives_up_what_runs():
 
 
 def test_clients_that_hold_it_up_are_not_waited_for():
-    """SIGTERM with a body that never ends and with streams that nobody reads: after the shutdown timeout they are given
-    up, each told so, and the status is still 0.
-    """
+    """After SIGTERM and its timeout, unfinished bodies and unread streams get an error, and the status is 0."""
     with Server("--shutdown-timeout=1") as server:
 
         async def hold_up() -> int:
@@ -151,7 +149,7 @@ def test_clients_that_hold_it_up_are_not_waited_for():
 
 
 def test_sigterm_while_the_server_starts():
-    """While the model is loaded: the server ends with status 0, at once, and with its engine process."""
+    """SIGTERM during the loading of the model ends the server and its engine process at once, with status 0."""
     with Server(wait=False) as server:
         engine = server.engine()
         server.send(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""An engine that cannot start: its own error is shown, soon and not after a time limit, and nothing is left."""
+"""Failing starts of an engine: its own error is shown without waiting for a time limit, and nothing is left."""
 
 import socket
 import subprocess
@@ -15,19 +15,19 @@ from tracellm.engine.frontend.llm_engine import LLMEngine
 
 
 def engine(executor_class) -> LLMEngine:
-    """An engine with this executor, in a process of its own."""
+    """Make an engine with this executor, in its own process."""
     return LLMEngine(EngineArgs(**ENGINE).create_engine_config(), executor_class, False, multiprocess_mode=True)
 
 
 def test_an_engine_process_with_a_fault_of_ours_while_it_starts(capfd):
-    """The error has its words, and its traceback is printed: somebody will have to mend it."""
+    """The error has the original message, and its traceback is printed for a bug report."""
     with pytest.raises(EngineDeadError, match="could not start: RuntimeError: the device is on fire"):
         engine(executors.Raises)
     assert "in _init_executor" in capfd.readouterr().err
 
 
 def test_an_engine_process_that_fails_in_a_step(capfd):
-    """Whoever waits gets EngineDeadError with its words."""
+    """Waiting callers get EngineDeadError with the original message."""
     failing = engine(executors.FailsInAStep)
     failing.add_request("1", "a", SamplingParams(max_tokens=3))
     with pytest.raises(EngineDeadError, match="has failed: RuntimeError: the device is on fire"):
@@ -39,7 +39,7 @@ def test_an_engine_process_that_fails_in_a_step(capfd):
 
 
 def test_a_port_in_use():
-    """It is told before the model is loaded, with what to do."""
+    """A port in use is reported before the model is loaded, with the remedy."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -64,7 +64,7 @@ def test_a_port_in_use():
     ],
 )
 def test_a_server_whose_engine_cannot_start(options, told):
-    """The engine's own sentence is what the command says, once; status 1."""
+    """The command prints the engine's own error once, and exits with status 1."""
     with Server(*options, wait=False) as server:
         assert server.end() == 1
         assert server.stderr().count("tracellm: ") == 1, server.stderr()

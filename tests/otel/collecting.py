@@ -1,4 +1,4 @@
-"""A small OpenTelemetry collector for tests: takes OTLP over HTTP, and is slow, busy or unwilling when asked to be."""
+"""A small OpenTelemetry collector for tests: accepts OTLP over HTTP, and can be slow, busy or refusing."""
 
 import gzip
 import threading
@@ -21,13 +21,13 @@ __all__ = ["Collecting", "collecting", "values"]
 
 @dataclass
 class Collecting:
-    """Everything that has come, and how to answer.
+    """Received requests, and the answers to give.
 
     Attributes:
         answers: status codes of the next requests for spans; 200 when there are no more.
-        takes_metrics: whether there is anything at their path.
-        gate: while it is not set, requests for spans wait before they are answered.
-        headers: those of the requests, in order.
+        takes_metrics: whether the path of metrics exists.
+        gate: while it is not set, requests for spans wait for their answer.
+        headers: headers of the requests, in order.
     """
 
     port: int = 0
@@ -46,16 +46,16 @@ class Collecting:
 
     @property
     def spans(self) -> list[Span]:
-        """The spans that were taken."""
+        """The accepted spans."""
         return [span for resource in self.resources for scope in resource.scope_spans for span in scope.spans]
 
     def wait_for(self, name: str) -> None:
-        """Until a span of this name has come; a test that waits in vain fails by what it looks at next."""
+        """Wait until a span of this name has arrived; after a timeout the test's next check fails."""
         with self.came:
             self.came.wait_for(lambda: any(span.name == name for span in self.spans), timeout=60)
 
     def take(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """The answer to a request."""
+        """Answer a request."""
         if path == "/v1/metrics" and not self.takes_metrics:
             return 404, b""
         if path == "/v1/metrics":
@@ -74,7 +74,7 @@ class Collecting:
 
 @contextmanager
 def collecting() -> Iterator[Collecting]:
-    """A collector that listens while the block runs."""
+    """Run a collector while the block runs."""
     state = Collecting()
     state.gate.set()
 
@@ -94,11 +94,11 @@ def collecting() -> Iterator[Collecting]:
             self.wfile.write(answer)
 
         def log_message(self, *args: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     class _Server(ThreadingHTTPServer):
         def handle_error(self, *args: object) -> None:
-            """A client that did not wait for its answer is no error."""
+            """Ignore clients that did not wait for their answer."""
 
     with _Server(("127.0.0.1", 0), _Handler) as server:
         state.port = server.server_address[1]
@@ -113,7 +113,7 @@ def collecting() -> Iterator[Collecting]:
 
 
 def values(attributes: Iterator[KeyValue]) -> dict[str, object]:
-    """OTLP attributes as a dict."""
+    """Return OTLP attributes as a dict."""
     return {one.key: _value(one.value) for one in attributes}
 
 

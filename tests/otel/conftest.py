@@ -1,4 +1,4 @@
-"""A collector to send to; and no test leaves behind a span that another would find to be current."""
+"""A collector, and a check that no test leaves a span current."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.otel.collecting import Collecting, collecting
 
 @pytest.fixture(autouse=True)
 def nothing_is_current() -> Iterator[None]:
-    """Nothing is current after a test; of a test that does not use OpenTelemetry nothing is known."""
+    """Check that no span is current after a test that imported OpenTelemetry."""
     yield
     trace = sys.modules.get("opentelemetry.trace")
     assert trace is None or trace.get_current_span() is trace.INVALID_SPAN
@@ -18,7 +18,7 @@ def nothing_is_current() -> Iterator[None]:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecting]:
-    """A collector, which the standard variable names."""
+    """A collector at the address in the standard variable."""
     with collecting() as state:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", state.endpoint)
         yield state

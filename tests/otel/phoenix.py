@@ -1,4 +1,4 @@
-"""A real backend to send recordings to, Arize Phoenix, in an environment that `scripts/install-phoenix.sh` makes."""
+"""Arize Phoenix, a real backend for recordings, in an environment made by `scripts/install-phoenix.sh`."""
 
 import json
 import os
@@ -31,13 +31,13 @@ runpy.run_module("phoenix.server.main", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Phoenix:
-    """A server that runs: its ports."""
+    """A running server with its ports."""
 
     http: int
     grpc: int
 
     def spans(self, project: str) -> list[dict[str, Any]]:
-        """All spans of a project, as its REST API gives them; none while it does not know the project."""
+        """Return all spans of a project from its REST API; none while the project does not exist."""
         found: list[dict[str, Any]] = []
         page: dict[str, Any] = {"next_cursor": ""}
         while page["next_cursor"] is not None:
@@ -54,9 +54,9 @@ class Phoenix:
 
 @contextmanager
 def phoenix(folder: Path) -> Iterator[Phoenix]:
-    """A Phoenix on this machine alone, with its database in `folder`, while the block runs; it calls nobody.
+    """Run Phoenix on this machine alone, with its database in `folder`, while the block runs.
 
-    Without one the test is skipped, saying so; where CI is set, tests/conftest.py makes that a failure.
+    Without Phoenix the test is skipped; where CI is set, tests/conftest.py makes that a failure.
     """
     python = Path(os.environ.get("TRACELLM_PHOENIX_PYTHON", _USUAL))
     if not python.exists():
@@ -76,7 +76,7 @@ def phoenix(folder: Path) -> Iterator[Phoenix]:
         "PHOENIX_ENABLE_MCP_SERVER": "false",
         "PYTHONUNBUFFERED": "1",
     }
-    log = folder / "phoenix.log"  # no pipe: it tells of every request, and would wait for a reader
+    log = folder / "phoenix.log"  # no pipe: Phoenix logs every request, and would block without a reader
     with log.open("wb") as output:
         server = subprocess.Popen([python, "-c", _SERVE], env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:

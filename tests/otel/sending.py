@@ -1,4 +1,4 @@
-"""Recordings to send, made of a few spans, and the sending of one that has ended."""
+"""Recordings of a few spans, and the sending of an ended one."""
 
 import os
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ MAIN = {names.PROCESS_PID: 1, names.PROCESS_NAME: "main"}
 
 
 def spans(count: int, **options: Any) -> list[Span]:
-    """Spans named by their numbers."""
+    """Return spans named by their numbers."""
     return [Span(str(n), TRACE, f"{n + 1:016x}", None, n, n + 1, **options) for n in range(count)]
 
 
 def write(
     traces: Path, *frames: list[Span], under_way: Sequence[Span] = (), process: dict[str, Any] | None = None
 ) -> Path:
-    """Write a recording with these spans, each of them the program's own, into the folder `traces`."""
+    """Write a recording with these spans, all opened by the program, into the folder `traces`."""
     file = RecordFile(traces / "main-1.records")
     file.append(encode(HEADER, Header({**MAIN, **(process or {})}, (0, 0), 1, [(1, 1)], TRACE, "b" * 16)))
     file.append(encode(OPEN, [(int(span.span_id, 16), USER_SPAN, 0, 0, 0, span_data(span)) for span in under_way]))
@@ -45,14 +45,14 @@ def write(
 
 
 def sender(traces: Path) -> Sender:
-    """A sender of what is recorded in the folder `traces`, as the environment asks for."""
+    """Return a sender of the recording in the folder `traces`, configured by the environment."""
     wanted = settings(os.environ)
     assert wanted is not None
     return Sender(RecordTail(traces, entries={}), wanted)
 
 
 def send(traces: Path) -> tuple[int, int, list[str]]:
-    """Send a recording that has ended; its account."""
+    """Send an ended recording, and return its account."""
     one = sender(traces)
     one.end()
     one.run()

@@ -1,4 +1,4 @@
-"""What is current inside probed calls and users' spans, and who is whose parent."""
+"""The current span inside probed calls and users' spans, and the parent of each."""
 
 import asyncio
 import threading
@@ -19,36 +19,36 @@ __all__ = ["program", "tracer"]
 
 @probe
 def function() -> Any:
-    """One kind of call ..."""
+    """Return the current span of a function."""
     return current()
 
 
 @probe
 async def coroutine() -> Any:
-    """... and another."""
+    """Return the current span of a coroutine."""
     await asyncio.sleep(0)
     return current()
 
 
 @probe
 def generator() -> Iterator[Any]:
-    """..."""
+    """Yield the current span of a generator."""
     yield current()
 
 
 @probe
 async def stream() -> AsyncIterator[Any]:
-    """..."""
+    """Yield the current span of an asynchronous generator."""
     yield current()
 
 
 async def in_thread() -> Any:
-    """..."""
+    """Return the current span of a call in a thread."""
     return await asyncio.to_thread(function)
 
 
 async def first(values: AsyncIterator[Any]) -> Any:
-    """The first of them."""
+    """Return the first value."""
     seen = [value async for value in values]
     return seen[0]
 
@@ -65,7 +65,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_current_span_is_the_call(kind: str, tmp_path: Path):
-    """Inside a probed call of any kind the current span has the ids that the call is recorded with."""
+    """Inside a probed call of any kind the current span has the recorded ids of the call."""
     seen: list[Any] = []
     recorded = record(tmp_path, lambda: seen.append(KINDS[kind]()))
     span = one(recorded, kind.strip())
@@ -74,14 +74,14 @@ def test_the_current_span_is_the_call(kind: str, tmp_path: Path):
 
 
 def test_outside_of_calls_the_script_is_current(tmp_path: Path):
-    """Where no probed call is under way, the current span is the script's."""
+    """Outside of probed calls the current span is the script's."""
     seen: list[Any] = []
     recorded = record(tmp_path, lambda: seen.append(current()))
     assert seen == [(recorded.roots[0].trace_id, recorded.roots[0].span_id)]
 
 
 def test_spans_and_calls_are_one_tree(tracer: trace.Tracer, tmp_path: Path):
-    """A span opened in a call is its child, a call made in a span is its, and so on; all in one trace."""
+    """Spans in calls and calls in spans are children of each other in one trace."""
     seen: dict[str, Any] = {}
 
     @probe(name="buys")
@@ -101,7 +101,7 @@ def test_spans_and_calls_are_one_tree(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_what_is_exported_has_the_recorded_ids(program: Program, tmp_path: Path):
-    """The program's own exporter gets its span with the ids, and the parent, that are recorded."""
+    """The program's own exporter gets its span with the recorded ids and parent."""
 
     @probe(name="buys")
     def buys() -> None:
@@ -117,7 +117,7 @@ def test_what_is_exported_has_the_recorded_ids(program: Program, tmp_path: Path)
 
 
 def test_coroutines_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """Tasks that take turns, each in a span of its own, do not get into one another's."""
+    """Concurrent tasks with a span each do not enter one another's spans."""
 
     async def works(name: str) -> None:
         with tracer.start_as_current_span(name):
@@ -137,7 +137,7 @@ def test_coroutines_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_tasks_keep_the_span_they_were_made_in(tracer: trace.Tracer, tmp_path: Path):
-    """A task belongs to the span in which it was made, also when that has ended."""
+    """A task belongs to the span in which it was created, also after the span's end."""
 
     async def later(ended: asyncio.Event) -> Any:
         await ended.wait()
@@ -158,7 +158,7 @@ def test_tasks_keep_the_span_they_were_made_in(tracer: trace.Tracer, tmp_path: P
 
 
 def test_threads_and_pools_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """What a thread does that was started in a span, or a pool for who submitted it there, is the span's."""
+    """Calls of a thread started in a span, or of a pool's work submitted there, are the span's children."""
     pool = ThreadPoolExecutor(1)
 
     def works() -> None:
@@ -182,7 +182,7 @@ def test_threads_and_pools_in_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """Calls of a generator that is in a span are the span's however often it pauses; until then so are its user's."""
+    """While a generator's span is open, calls of the generator and of its consumer are the span's children."""
 
     @probe(name="counts")
     def counts() -> Iterator[int]:
@@ -203,7 +203,7 @@ def test_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_asynchronous_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """The same for asynchronous generators."""
+    """While an asynchronous generator's span is open, its and its consumer's calls are the span's children."""
 
     @probe(name="counts")
     async def counts() -> AsyncIterator[int]:

@@ -1,4 +1,4 @@
-"""Contexts that a program attaches and detaches by hand, in whatever order, and what is whose child then."""
+"""Contexts attached and detached by hand in any order, and the resulting parents."""
 
 import asyncio
 import contextvars
@@ -21,7 +21,7 @@ __all__ = ["program", "tracer"]
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_one_call_attaches_and_another_detaches(waits: bool, tracer: trace.Tracer, tmp_path: Path):
-    """Between a call that attaches a span and one that detaches it, calls are the span's; afterwards they are not."""
+    """Calls between an attaching call and a detaching one are the span's children; later calls are not."""
 
     @probe(name="opens")
     def opens() -> Any:
@@ -77,7 +77,7 @@ def test_detaching_elsewhere_is_told_and_changes_nothing(
 
 
 def test_detaching_out_of_order(tracer: trace.Tracer, tmp_path: Path):
-    """Detaching the outer of two spans first goes back to before both, as OpenTelemetry itself does."""
+    """Detaching the outer of two spans first restores the context before both, as OpenTelemetry does."""
 
     def main() -> None:
         outer = context.attach(trace.set_span_in_context(tracer.start_span("outer")))
@@ -90,7 +90,7 @@ def test_detaching_out_of_order(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_spans_that_are_not_attached(tracer: trace.Tracer, tmp_path: Path):
-    """A span that was only started is a child of the call, and nobody's parent; nor is it current."""
+    """A span that was only started is a child of the call; it is neither current nor a parent."""
 
     @probe(name="buys")
     def buys() -> None:
@@ -104,7 +104,7 @@ def test_spans_that_are_not_attached(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_an_empty_context_begins_a_trace(tracer: trace.Tracer, tmp_path: Path):
-    """A span started in an empty context is a root with a trace of its own; the call around it stays where it is."""
+    """A span started in an empty context is a root with its own trace; the enclosing call keeps its place."""
 
     @probe(name="buys")
     def buys() -> None:
@@ -122,7 +122,7 @@ def test_an_empty_context_begins_a_trace(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_baggage_moves_nothing(tracer: trace.Tracer, tmp_path: Path):
-    """A context that has other things, and the same span, changes who is whose parent in no way."""
+    """A context with the same span and other values changes no parent."""
 
     @probe(name="buys")
     def buys() -> None:
@@ -142,7 +142,7 @@ def test_baggage_moves_nothing(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_a_call_can_be_a_parent_elsewhere(tracer: trace.Tracer, tmp_path: Path):
-    """Who attaches a context that was current in a call makes what follows part of that call."""
+    """After a call's context is attached elsewhere, the calls there are part of that call."""
     kept: list[context.Context] = []
 
     @probe(name="keeps")
@@ -171,7 +171,7 @@ REMOTE = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1))
 
 
 def test_a_remote_parent_is_kept(tracer: trace.Tracer, tmp_path: Path):
-    """Calls and spans in a context that came from another program have its span for a parent, in its trace."""
+    """Calls and spans in a context from another program have its span as parent, in its trace."""
 
     def main() -> None:
         token = context.attach(trace.set_span_in_context(NonRecordingSpan(REMOTE)))
@@ -189,7 +189,7 @@ def test_a_remote_parent_is_kept(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_contexts_that_nobody_detaches_are_not_kept(tracer: trace.Tracer, tmp_path: Path):
-    """A program that attaches again and again, and never detaches, keeps no more than a bounded number of contexts."""
+    """A program that attaches repeatedly without detaching keeps a bounded number of contexts."""
 
     def main() -> None:
         for _ in range(5000):
@@ -203,7 +203,7 @@ def test_contexts_that_nobody_detaches_are_not_kept(tracer: trace.Tracer, tmp_pa
 
 
 def test_afterwards_all_is_as_before(tracer: trace.Tracer, tmp_path: Path):
-    """When the recording has ended, OpenTelemetry's own functions are back, also inside a span that is still open."""
+    """After the recording OpenTelemetry's own functions are back, also inside an open span."""
     before = {name: vars(ContextVarsRuntimeContext)[name] for name in ("attach", "detach", "get_current")}
     replaced: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Parents from outside, spans that are not sampled, and recordings that begin or end within a span."""
+"""Parents from outside, unsampled spans, and recordings that begin or end within a span."""
 
 import asyncio
 import contextvars
@@ -27,7 +27,7 @@ PARENT = f"00-{0xABC:032x}-{0xDEF:016x}"
 
 @pytest.mark.parametrize("flags", ["01", "00"])
 def test_the_environment_names_a_parent(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """TRACEPARENT is the script's parent and gives the trace; whether spans are to be sampled is handed on."""
+    """TRACEPARENT is the script's parent and gives the trace; its sampling flag is passed on."""
     monkeypatch.setenv("TRACEPARENT", f"{PARENT}-{flags}")
     seen: list[Any] = []
 
@@ -45,7 +45,7 @@ def test_the_environment_names_a_parent(flags: str, tmp_path: Path, monkeypatch:
 
 
 def test_a_damaged_parent_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A TRACEPARENT that is not valid is as good as none."""
+    """An invalid TRACEPARENT is ignored."""
     monkeypatch.setenv("TRACEPARENT", "00-0-0-01")
     [root] = record(tmp_path, leaf).roots
     assert root.parent_span_id is None
@@ -53,7 +53,7 @@ def test_a_damaged_parent_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def start(folder: Path) -> Recording:
-    """A recording that has begun."""
+    """Start a recording."""
     recording = Recording(folder, ids=Ids.counting(), script="script.py", catalog=())
     recording.start()
     ask_for_tracers()
@@ -61,14 +61,14 @@ def start(folder: Path) -> Recording:
 
 
 def read(folder: Path, recording: Recording) -> Trace:
-    """What an ended recording has recorded."""
+    """Return the trace of an ended recording."""
     write_manifest(folder, {"schema": 1, "probes": recording.stats})
     return RunFolder.open(folder).trace
 
 
 @pytest.fixture
 def own_context() -> Iterator[None]:
-    """What a test attaches and does not detach does not reach the next."""
+    """Isolate the contexts that a test attaches without detaching."""
     token = context.attach(context.Context())
     yield
     context.detach(token)
@@ -76,7 +76,7 @@ def own_context() -> Iterator[None]:
 
 @pytest.mark.usefixtures("own_context")
 def test_recording_within_a_span(program: Program, tmp_path: Path):
-    """A recording that begins and ends within a span has it for a parent, and leaves it current and as it was."""
+    """A recording within a span has it as parent, and leaves it current and unchanged."""
     with program.tracer.start_as_current_span("around") as around:
         recording = start(tmp_path)
         leaf()
@@ -96,7 +96,7 @@ def test_recording_within_a_span(program: Program, tmp_path: Path):
 
 @pytest.mark.usefixtures("own_context")
 def test_a_recording_begins_in_one_span_and_ends_in_another(tracer: trace.Tracer, tmp_path: Path):
-    """A span that ends in a recording and began before is not in it; one that began in it and ends later is open."""
+    """A span begun before the recording is not in it; one that ends after the recording is open."""
     first = tracer.start_span("first")
     token = context.attach(trace.set_span_in_context(first))
     recording = start(tmp_path / "a")
@@ -123,7 +123,7 @@ def test_a_recording_begins_in_one_span_and_ends_in_another(tracer: trace.Tracer
 
 @pytest.mark.usefixtures("own_context")
 def test_a_span_of_an_earlier_recording_says_nothing(tracer: trace.Tracer, tmp_path: Path):
-    """What follows a recording that ended within a span, and another after it, does not belong to that span."""
+    """A span that was current at the end of one recording has no calls of the next one."""
     recording = start(tmp_path / "a")
     token = context.attach(trace.set_span_in_context(tracer.start_span("span")))
     recording.stop()
@@ -139,7 +139,7 @@ def test_a_span_of_an_earlier_recording_says_nothing(tracer: trace.Tracer, tmp_p
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_coroutine_goes_on_from_one_recording_into_the_next(waits: bool, tracer: trace.Tracer, tmp_path: Path):
-    """What a coroutine had attached in a recording that is over says nothing in the next one."""
+    """A context attached by a coroutine in an ended recording has no effect in the next one."""
 
     async def works() -> None:
         first = start(tmp_path / "a")
@@ -160,7 +160,7 @@ def test_a_coroutine_goes_on_from_one_recording_into_the_next(waits: bool, trace
 
 
 def test_a_span_that_is_not_sampled(tmp_path: Path):
-    """It is not recorded, but current; calls in it are the outer call's, and spans in those are not sampled either."""
+    """An unsampled span is current but not recorded; its calls are the outer call's, with unsampled spans below."""
     program = make_program(ParentBased(ALWAYS_ON, local_parent_sampled=ALWAYS_OFF))
     seen: dict[str, Any] = {}
 
@@ -187,7 +187,7 @@ def test_a_span_that_is_not_sampled(tmp_path: Path):
 
 
 def test_a_sampled_span_in_one_that_is_not(tmp_path: Path):
-    """A span whose parent is not recorded is a child of the call that both are in."""
+    """A sampled span with an unsampled parent is a child of the enclosing call."""
     dropping, keeping = make_program(ALWAYS_OFF), make_program(ALWAYS_ON)
 
     @probe(name="outer")
@@ -200,7 +200,7 @@ def test_a_sampled_span_in_one_that_is_not(tmp_path: Path):
 
 @pytest.mark.parametrize("header", ["", PARENT + "-01"])
 def test_an_http_request_in_a_span(header: str, tracer: trace.Tracer, tmp_path: Path):
-    """A request that is handled within a span is a part of it, unless its own headers name another trace."""
+    """A request handled within a span is its child, unless its own headers name another trace."""
 
     async def use(app: Any) -> None:
         @app.get("/")  # type: ignore[untyped-decorator]  # the application may be any
@@ -221,7 +221,7 @@ def test_an_http_request_in_a_span(header: str, tracer: trace.Tracer, tmp_path: 
 
 
 def test_a_request_that_is_not_sampled(tracer: trace.Tracer, tmp_path: Path):
-    """Spans in a request whose caller did not want them sampled are not, as without a recording; calls are recorded."""
+    """Spans in a request with an unsampled caller are unsampled, as without a recording; calls are recorded."""
 
     async def use(app: Any) -> None:
         @app.get("/")  # type: ignore[untyped-decorator]  # the application may be any
@@ -242,7 +242,7 @@ def test_a_request_that_is_not_sampled(tracer: trace.Tracer, tmp_path: Path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_fork_within_a_span(tracer: trace.Tracer, tmp_path: Path):
-    """A forked process goes on in the span, which stays its parent's: it is recorded once, and ends there."""
+    """A forked process continues in the span, which belongs to its parent and is recorded once."""
 
     def main() -> None:
         with tracer.start_as_current_span("span"):
@@ -264,7 +264,7 @@ def test_a_fork_within_a_span(tracer: trace.Tracer, tmp_path: Path):
 
 
 def end_child() -> None:
-    """End a forked process as its recording wants it: written, but without what pytest does at an exit."""
+    """End a forked process with its recording written, without pytest's work at exit."""
     from tracellm.probes import recording as session
 
     assert session._active is not None
@@ -273,7 +273,7 @@ def end_child() -> None:
 
 
 def test_contexts_of_other_programs_threads(tracer: trace.Tracer, tmp_path: Path):
-    """A context copied before the recording began has nothing to say in it."""
+    """A context copied before the recording began has no effect in it."""
     copied = contextvars.copy_context()
     with tracer.start_as_current_span("before"):
         inside = contextvars.copy_context()

@@ -1,4 +1,4 @@
-"""What docs/opentelemetry.md says of a program's own spans is what happens."""
+"""Examples of docs/opentelemetry.md on a program's own spans match real recordings."""
 
 import re
 import subprocess
@@ -22,12 +22,12 @@ with Recording({folder!r}, catalog=()):
 
 @pytest.mark.parametrize("page", ["docs/opentelemetry.md", "docs/zh/opentelemetry.md"])
 def test_the_example_is_recorded_as_the_page_shows(page: str, tmp_path: Path):
-    """The example gives the tree that stands below it."""
+    """The example gives the tree shown below it."""
     text = (ROOT / page).read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
     assert example is not None
     source, shown = example.groups()
-    (tmp_path / "shop.py").write_text(source)  # in a process of its own: the global provider is set once
+    (tmp_path / "shop.py").write_text(source)  # in its own process: the global provider can be set only once
     code = RECORDS.format(folder=str(tmp_path), script=str(tmp_path / "shop.py"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -36,7 +36,7 @@ def test_the_example_is_recorded_as_the_page_shows(page: str, tmp_path: Path):
 
 
 def test_another_context_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where OpenTelemetry is told to keep its context elsewhere, the recording says that it does not see it."""
+    """If OpenTelemetry uses another context implementation, the recording reports that it cannot follow it."""
     from tracellm.probes.recording import Recording
 
     monkeypatch.setenv("OTEL_PYTHON_CONTEXT", "elsewhere")

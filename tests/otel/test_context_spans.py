@@ -1,4 +1,4 @@
-"""What users tell through OpenTelemetry is recorded, and what their program exports stays as it is."""
+"""Recording of users' OpenTelemetry spans, and the program's own exports, which stay unchanged."""
 
 import json
 import signal
@@ -34,7 +34,7 @@ OTHER = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1))
 
 
 def buys(tracer: trace.Tracer) -> None:
-    """A span that is told everything that a span can be told."""
+    """Open a span with every kind of data."""
     with tracer.start_as_current_span("draft", kind=SpanKind.CLIENT, links=[Link(OTHER, {"why": "retry"})]) as span:
         span.update_name("GET /v1/order.json")
         span.set_attribute("items", 3)
@@ -62,7 +62,7 @@ def test_all_that_a_span_was_told(tracer: trace.Tracer, tmp_path: Path):
 
 
 def chatters(tracer: trace.Tracer) -> None:
-    """More than a span may be told."""
+    """Give a span more data than its limits."""
     context = trace.SpanContext(0xABC, 0xDEF, is_remote=True)
     with tracer.start_as_current_span("chatty", links=[trace.Link(context)] * 4) as span:
         for number in range(150):
@@ -72,7 +72,7 @@ def chatters(tracer: trace.Tracer) -> None:
 
 
 def test_a_span_that_is_told_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The last of attributes, events and links are kept, up to the limits of the program's SDK; others are counted."""
+    """The last attributes, events and links within the limits of the program's SDK are kept; others are counted."""
     monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "100")
     monkeypatch.setenv("OTEL_SPAN_LINK_COUNT_LIMIT", "3")
     span = one(record(tmp_path, lambda: chatters(make_program().tracer)), "chatty")
@@ -85,7 +85,7 @@ def test_a_span_that_is_told_too_much(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_names_that_mean_more_here(tracer: trace.Tracer, tmp_path: Path):
-    """An attribute by which reports know the engine's own threads, messages and HTTP requests is kept under `user.`."""
+    """An attribute reserved for the engine's threads, messages and HTTP requests is kept under `user.`."""
 
     def main() -> None:
         tracer.start_span("span", attributes={"http.request.method": "GET", "tracellm.step.index": 3}).end()
@@ -96,7 +96,7 @@ def test_names_that_mean_more_here(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_without_texts_only_numbers_are_told(tracer: trace.Tracer, tmp_path: Path):
-    """With `--no-text` a span keeps its name, its numbers, and the class of an exception; no text of the user's."""
+    """With `--no-text` a span keeps its name, its numbers and an exception's class, but no user text."""
 
     def main() -> None:
         with tracer.start_as_current_span("span", links=[Link(OTHER, {"secret": "x"})]) as span:
@@ -112,7 +112,7 @@ def test_without_texts_only_numbers_are_told(tracer: trace.Tracer, tmp_path: Pat
 
 
 def test_an_exception_is_the_spans(tracer: trace.Tracer, tmp_path: Path):
-    """An exception that leaves a span makes it one that failed, as it does a call."""
+    """An exception that leaves a span marks it as failed, as it does a call."""
 
     def main() -> None:
         with tracer.start_as_current_span("span"):
@@ -127,7 +127,7 @@ def test_an_exception_is_the_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_times_are_the_recordings_clock(tracer: trace.Tracer, tmp_path: Path):
-    """A span lies between the readings of the clock around it; times that the user gives are taken as they are."""
+    """A span lies between the clock readings around it."""
 
     def main() -> None:
         for _ in range(100):
@@ -145,7 +145,7 @@ def test_times_are_the_recordings_clock(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_times_that_the_user_gives(tmp_path: Path):
-    """They are kept, moved by what the recording's clock is ahead of the wall clock; so are those of events."""
+    """Times given by the user, also of events, are shifted by the offset of the recording's clock."""
     program = make_program()
     ahead = 10**15
     given = time.time_ns() - 10**12
@@ -164,14 +164,14 @@ def test_times_that_the_user_gives(tmp_path: Path):
 
 
 def test_a_span_that_does_not_end_is_told_of(tracer: trace.Tracer, tmp_path: Path):
-    """Of a span that is under way when the recording ends there is one without an end, with what it was told so far."""
+    """A span still open at the end of the recording is recorded without an end, with its attributes so far."""
     recorded = record(tmp_path, lambda: tracer.start_span("span", attributes={"items": 3}))
     assert one(recorded, "span").open
     assert one(recorded, "span").attributes["items"] == 3
 
 
 def tells() -> None:
-    """Tells the current span something, whichever that is."""
+    """Add data to the current span."""
     span = trace.get_current_span()
     assert span.is_recording()
     span.set_attribute("seen", True)
@@ -185,7 +185,7 @@ def tells() -> None:
 
 @probe(name="told")
 def told() -> None:
-    """A probed call that tells the current span something."""
+    """A probed call that adds data to the current span."""
     tells()
 
 
@@ -209,7 +209,7 @@ def test_what_the_current_span_is_told_is_the_calls(tmp_path: Path):
 
 
 def test_what_is_set_on_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What a call's span hands over can be written as JSON at once, and without texts holds none of the user's."""
+    """Data set on a call's span is JSON-serializable, and without texts has none of the user's."""
     kept: list[Any] = []
     with Recording(tmp_path, catalog=(), text=False), monkeypatch.context() as context:
         context.setattr(state, "append", kept.append)
@@ -231,7 +231,7 @@ def test_what_is_set_on_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_is_told_after_a_call_is_not_kept(tmp_path: Path):
-    """Who keeps the current span of a call and tells it more after the call disturbs nothing."""
+    """Data added to a call's span after the call is ignored."""
     kept: list[trace.Span] = []
 
     @probe(name="keeps")
@@ -245,7 +245,7 @@ def test_what_is_told_after_a_call_is_not_kept(tmp_path: Path):
 
     recorded = record(tmp_path, main)
     assert all("late" not in span.attributes for span in recorded.spans)
-    kept[0].set_attribute("later", 1)  # and so after the recording
+    kept[0].set_attribute("later", 1)  # also after the recording
     assert not kept[0].is_recording()
 
 
@@ -266,7 +266,7 @@ def shop(program: Program) -> None:
 
 
 def test_what_a_program_exports_stays_as_it_is(tmp_path: Path):
-    """What the program's exporter gets is the same with and without a recording, but for ids and parents."""
+    """The program's exporter gets the same spans with and without a recording, except for ids and parents."""
     plain, explained = make_program(), make_program()
     with pytest.raises(ValueError, match="torn"):
         shop(plain)
@@ -277,7 +277,7 @@ def test_what_a_program_exports_stays_as_it_is(tmp_path: Path):
 
 
 def exports(program: Program) -> list[Any]:
-    """All but ids and times of what was exported."""
+    """Return the exported data without ids and times."""
     told = []
     for span in program.exporter.get_finished_spans():
         events = [
@@ -289,7 +289,7 @@ def exports(program: Program) -> list[Any]:
 
 
 def test_a_program_without_the_sdk(tmp_path: Path):
-    """Spans of the bare API, which do nothing, are not recorded; in them the call around stays current and a parent."""
+    """No-op spans of the bare API are not recorded; in them the enclosing call stays current and a parent."""
     seen: list[Any] = []
 
     @probe(name="outer")
@@ -305,7 +305,7 @@ def test_a_program_without_the_sdk(tmp_path: Path):
 
 
 def test_a_provider_that_is_made_in_the_recording(tmp_path: Path):
-    """Its spans are recorded; and with the next recording, in which no tracer is asked for, those of the same one."""
+    """A provider created in one recording is recorded there and in the next."""
     tracers: list[trace.Tracer] = []
 
     def main() -> None:
@@ -318,7 +318,7 @@ def test_a_provider_that_is_made_in_the_recording(tmp_path: Path):
 
 
 def test_a_provider_whose_processors_replace_one_another(tmp_path: Path):
-    """A subclass's own `add_span_processor`, which in Phoenix removes others, is called by the program only."""
+    """The recording adds its processor without a subclass's own `add_span_processor` (Phoenix removes others there)."""
     added: list[SpanProcessor] = []
 
     class Provider(TracerProvider):
@@ -357,7 +357,7 @@ with Recording(Path(sys.argv[1]), catalog=()):
 
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_the_global_provider(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """It is followed, also for tracers of before the recording; and the recording makes none, though one be named."""
+    """The global provider is recorded, also for earlier tracers; the recording never creates one."""
     if when == "within":
         monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "sdk_tracer_provider")
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), when], capture_output=True, text=True)
@@ -380,7 +380,7 @@ def test_providers_that_share_their_processors(tmp_path: Path):
 
 
 class Sends(OTLPSpanExporter):
-    """An exporter for OTLP, but for its connection."""
+    """An OTLP exporter without a connection."""
 
     def export(self, spans: Any) -> SpanExportResult:
         return SpanExportResult.SUCCESS
@@ -388,7 +388,7 @@ class Sends(OTLPSpanExporter):
 
 @pytest.mark.parametrize("exporter", [Sends, InMemorySpanExporter])
 def test_whether_the_program_sends_its_spans_itself(exporter: type[SpanExporter], tmp_path: Path):
-    """A span has the mark by which it is not sent a second time where its provider has an exporter for OTLP."""
+    """A span is marked as sent by the program if its provider has an exporter for OTLP."""
 
     def main() -> None:
         provider = TracerProvider(shutdown_on_exit=False)
@@ -402,7 +402,7 @@ def test_whether_the_program_sends_its_spans_itself(exporter: type[SpanExporter]
 
 
 def test_a_span_as_plain_data():
-    """All that is recorded of a span can be written as JSON, and the same span can be made of it."""
+    """All recorded data of a span can be written as JSON, and gives the same span again."""
     program = make_program()
     buys(program.tracer)
     [span] = program.exporter.get_finished_spans()
@@ -446,7 +446,7 @@ with Recording(folder, catalog=()):
 
 
 def test_a_span_of_a_killed_program(tmp_path: Path):
-    """Of a program that is killed within a span there is that span, open, and below it what was called in it."""
+    """A program killed within a span leaves that span, open, with its calls below."""
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     convert_folder(tmp_path)

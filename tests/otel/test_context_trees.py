@@ -1,4 +1,4 @@
-"""Random trees of probed calls and users' spans of all kinds: what is recorded is the tree that was made."""
+"""Random trees of probed calls and users' spans: the recorded tree is the one that was made."""
 
 import asyncio
 import tempfile
@@ -15,7 +15,7 @@ from tracellm import probe
 from tracellm.trace.model import Span, Trace
 
 Tree = tuple[str, list[Any]]
-"""A kind of call or span, and what is made within it."""
+"""A kind of call or span, and the nodes within it."""
 
 CALLS = ["function", "coroutine", "generator", "stream"]
 SPANS = ["span", "later_span", "attached", "detached_by_call"]
@@ -28,18 +28,18 @@ trees: st.SearchStrategy[Tree] = st.recursive(
 
 
 class Maker:
-    """Makes trees with a tracer, and notes what was current in each node."""
+    """Maker of trees with a tracer, noting the current span in each node."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self.tracer = tracer
         self.seen: list[tuple[str, tuple[str, str]]] = []
 
     def note(self, kind: str) -> None:
-        """What is current in a node of this kind."""
+        """Note the current span of a node of this kind."""
         self.seen.append((kind, current()))
 
     async def make(self, tree: Tree) -> None:
-        """Make what the tree says."""
+        """Make the nodes of the tree."""
         kind, below = tree
         before = current()
         if kind == "function":
@@ -59,19 +59,19 @@ class Maker:
         assert current() == before, f"after {kind} another span is current than before"
 
     async def all(self, below: list[Tree]) -> None:
-        """One after the other, with pauses."""
+        """Make all nodes in turn, with pauses."""
         for tree in below:
             await asyncio.sleep(0)
             await self.make(tree)
 
     async def span(self, below: list[Tree]) -> None:
-        """A span around them."""
+        """Make the nodes within a span."""
         with self.tracer.start_as_current_span("span"):
             self.note("span")
             await self.all(below)
 
     async def later_span(self, below: list[Tree]) -> None:
-        """The same as a decorator of a coroutine."""
+        """Make the nodes within a span that decorates a coroutine."""
 
         @self.tracer.start_as_current_span("later_span")
         async def run() -> None:
@@ -81,7 +81,7 @@ class Maker:
         await run()
 
     async def failing(self, below: list[Tree]) -> None:
-        """A span that an exception leaves."""
+        """Make the nodes within a span left by an exception."""
         try:
             with self.tracer.start_as_current_span("failing"):
                 self.note("failing")
@@ -91,7 +91,7 @@ class Maker:
             pass
 
     async def attached(self, below: list[Tree]) -> None:
-        """A span attached and detached by hand, here and there within functions that are probed."""
+        """Make the nodes within a span that a probed function attaches."""
         span, token = opens(self)
         self.note("attached")
         await self.all(below)
@@ -99,7 +99,7 @@ class Maker:
         span.end()
 
     async def detached_by_call(self, below: list[Tree]) -> None:
-        """The same in coroutines that pause."""
+        """Make the nodes within a span that probed coroutines attach and detach."""
         span, token = await opens_later(self)
         self.note("detached_by_call")
         await self.all(below)
@@ -108,14 +108,14 @@ class Maker:
 
 @probe
 def opens(maker: Maker) -> Any:
-    """Attaches a span for its caller."""
+    """Attach a span for the caller."""
     span = maker.tracer.start_span("attached")
     return span, context.attach(trace.set_span_in_context(span))
 
 
 @probe
 async def opens_later(maker: Maker) -> Any:
-    """The same in a coroutine."""
+    """Attach a span for the caller in a coroutine."""
     await asyncio.sleep(0)
     span = maker.tracer.start_span("detached_by_call")
     token = context.attach(trace.set_span_in_context(span))
@@ -125,7 +125,7 @@ async def opens_later(maker: Maker) -> Any:
 
 @probe
 async def closes(span: trace.Span, token: Any) -> None:
-    """Detaches for its caller."""
+    """Detach the span for the caller."""
     await asyncio.sleep(0)
     context.detach(token)
     span.end()
@@ -133,7 +133,7 @@ async def closes(span: trace.Span, token: Any) -> None:
 
 @probe
 def function(maker: Maker) -> None:
-    """A function cannot wait: there is a span in it, and a function in that."""
+    """Make the nodes in a function within a span within a function, as functions cannot wait."""
     maker.note("function")
     with maker.tracer.start_as_current_span("inner"):
         maker.note("inner")
@@ -142,13 +142,13 @@ def function(maker: Maker) -> None:
 
 @probe
 def innermost(maker: Maker) -> None:
-    """Makes nothing."""
+    """Make no nodes."""
     maker.note("innermost")
 
 
 @probe
 def generator(maker: Maker) -> Any:
-    """Pauses in a span."""
+    """Pause in a span."""
     with maker.tracer.start_as_current_span("inner"):
         innermost(maker)
         yield
@@ -157,14 +157,14 @@ def generator(maker: Maker) -> Any:
 
 @probe
 async def coroutine(maker: Maker, below: list[Tree]) -> None:
-    """Makes them in turn."""
+    """Make the nodes in turn."""
     maker.note("coroutine")
     await maker.all(below)
 
 
 @probe
 async def stream(maker: Maker, below: list[Tree]) -> Any:
-    """Makes them in turn, in a span, yielding before each."""
+    """Make the nodes in turn, in a span, yielding before each."""
     with maker.tracer.start_as_current_span("inner"):
         for tree in below:
             yield
@@ -172,7 +172,7 @@ async def stream(maker: Maker, below: list[Tree]) -> Any:
 
 
 def expected(tree: Tree) -> list[Any]:
-    """The trees of span names to be recorded: of a task none of its own; an opened span is a child of who opened it."""
+    """Return the expected trees of span names; a task has no span of its own."""
     kind, below = tree
     inside = [node for one in below for node in expected(one)]
     if kind == "function":
@@ -191,19 +191,19 @@ def expected(tree: Tree) -> list[Any]:
 
 
 def recorded_tree(recorded: Trace, span: Span) -> Any:
-    """The tree of span names that was."""
+    """Return the recorded tree of span names."""
     return span.name, in_any_order([recorded_tree(recorded, child) for child in recorded.children(span)])
 
 
 def in_any_order(nodes: list[Any]) -> list[Any]:
-    """Tasks take turns as they like."""
+    """Sort the tree, as tasks run in any order."""
     return sorted((name, in_any_order(below)) for name, below in nodes)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(st.lists(trees, max_size=3))
 def test_the_recorded_tree_is_the_one_that_was_made(calls: list[Tree]):
-    """Every call and every span is a child of the one it was made in, which is the current one there; none is lost."""
+    """Every call and span is a child of the current one at its start, and none is lost."""
     program = make_program()
     maker = Maker(program.tracer)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A recording reaches a collector while its run goes on, whatever becomes of the run."""
+"""Export of a recording to a collector during the run, for every kind of end."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def _work(n: int) -> int:
 
 
 def test_a_recording_arrives(tmp_path: Path, collector: Collecting):
-    """Every span of a recording is sent once, with its ids, times, attributes, events and error, and is counted."""
+    """Every span is sent once, with its ids, times, attributes, events and error, and is counted."""
     with Recording(tmp_path, script="script.py") as recording:
         for n in range(700):
             try:
@@ -55,7 +55,7 @@ def test_a_recording_arrives(tmp_path: Path, collector: Collecting):
 
 
 def test_nothing_is_sent_unasked(tmp_path: Path):
-    """Without the variables no process is started, and run.json has nothing about it."""
+    """Without the variables no process is started, and run.json has no export."""
     with Recording(tmp_path) as recording:
         _work(1)
     assert "export" not in recording.stats
@@ -65,7 +65,7 @@ def test_nothing_is_sent_unasked(tmp_path: Path):
 def test_spans_arrive_while_the_run_goes_on(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, delay: str, batch: str
 ):
-    """A span is at the collector before the recording has ended: when it has waited, or when a batch is full."""
+    """A span is sent during the recording, after a delay or with a full batch."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", delay)
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", batch)
     with Recording(tmp_path):
@@ -75,7 +75,7 @@ def test_spans_arrive_while_the_run_goes_on(
 
 
 def test_a_killed_run_is_sent(tmp_path: Path, collector: Collecting):
-    """Everything that a run wrote before it was killed arrives, with calls that were under way, marked as such."""
+    """All records written before a kill are sent, with open calls marked as such."""
     code = """
 import os, signal, sys, time
 from pathlib import Path
@@ -120,7 +120,7 @@ print(recording.stats["export"]["sent"], recording.stats["export"]["errors"])
 
 
 def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
-    """Neither Ctrl-C, which every process of a terminal gets, nor a fork that ends keeps spans from being sent."""
+    """Spans are sent despite a terminal's Ctrl-C, which reaches every process, and despite a fork that ends."""
     command: list[str | Path] = [sys.executable, "-W", "error", "-c", INTERRUPTED, tmp_path]
     done = completed(command)
     assert (done.stdout, done.stderr) == ("3 []\n", "")
@@ -128,7 +128,7 @@ def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
 
 
 def test_whoever_does_not_want_to_wait_need_not(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Ctrl-C while the last spans are sent ends that, with a reason; no process and no pipe is left behind."""
+    """Ctrl-C during the last spans ends the sending with a reason; no process or pipe is left."""
     made: list[subprocess.Popen[str]] = []
 
     def _interrupted(process: subprocess.Popen[str], *args: object, **options: object) -> None:
@@ -152,7 +152,7 @@ def test_whoever_does_not_want_to_wait_need_not(tmp_path: Path, collector: Colle
 
 
 def test_a_ring_is_sent_as_it_turns(tmp_path: Path, collector: Collecting):
-    """With a ring, each span is sent once, or counted as lost, and all that are kept are sent."""
+    """With a ring, each span is sent once or counted as lost, and all kept spans are sent."""
     with Recording(tmp_path, script="script.py", ring=100) as recording:
         for n in range(1000):
             _work(n + 4)

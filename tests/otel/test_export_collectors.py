@@ -1,4 +1,4 @@
-"""Collectors with moods: busy, back again, unwilling, down, silent. Each span is sent once, or counted as lost."""
+"""Busy, restarted, refusing, absent and silent collectors: each span is sent once, or counted as lost."""
 
 import socket
 import threading
@@ -32,7 +32,7 @@ def _work(n: int) -> int:
 
 
 def test_a_busy_collector_is_asked_again(tmp_path: Path, collector: Collecting):
-    """Spans that a collector cannot take now, by 503 or 429, are sent again; none is lost or sent twice."""
+    """Spans refused with 503 or 429 are sent again; none is lost or sent twice."""
     collector.answers = [503, 429, 503]
     assert send(write(tmp_path, spans(5))) == (5, 0, [])
     assert [span.name for span in collector.spans] == ["0", "1", "2", "3", "4"]
@@ -40,7 +40,7 @@ def test_a_busy_collector_is_asked_again(tmp_path: Path, collector: Collecting):
 
 
 class Going(threading.Thread):
-    """A sender of a recording that goes on; `end` ends it, and returns its account."""
+    """Sender of a recording under way; `end` ends it, and returns its account."""
 
     def __init__(self, traces: Path) -> None:
         self.sender = sender(traces)
@@ -56,7 +56,7 @@ class Going(threading.Thread):
 def test_a_collector_that_comes_back_gets_everything(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """While a run goes on, spans wait for a collector longer than an exporter tries: none is given up."""
+    """During a run, spans wait for a collector longer than an exporter retries, and none is lost."""
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
     monkeypatch.setattr(sender_module, "_AGAIN_SECONDS", 0.01)
     collector.answers = [503] * 20  # an exporter tries six times
@@ -69,7 +69,7 @@ def test_a_collector_that_comes_back_gets_everything(
 def test_one_batch_that_is_not_wanted_does_not_hold_up_others(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """While a run goes on, a batch that fails twice, before and after another one is taken, is lost."""
+    """During a run, a batch that fails twice, before and after a successful one, is lost."""
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
     collector.answers = [400, 200, 400]
     going = Going(write(tmp_path, spans(6)))
@@ -79,7 +79,7 @@ def test_one_batch_that_is_not_wanted_does_not_hold_up_others(
 
 
 def test_spans_that_are_not_wanted_are_counted(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """After the end of a run a batch that a collector refuses is lost, and counted; the next batches are sent."""
+    """After a run, a refused batch is lost and counted; the next batches are sent."""
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
     collector.answers = [400, 200, 400]
     assert send(write(tmp_path, spans(7))) == (3, 4, [BAD_REQUEST])
@@ -87,7 +87,7 @@ def test_spans_that_are_not_wanted_are_counted(tmp_path: Path, collector: Collec
 
 
 def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """If nobody listens the run goes on and ends; all its spans are counted as lost, with one reason."""
+    """Without a collector the run ends normally, and all its spans are counted as lost with one reason."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://user:secret@127.0.0.1:{port}/")
@@ -106,7 +106,7 @@ def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pyte
 
 
 class Service(TraceServiceServicer):
-    """A collector that speaks gRPC, and keeps the names of spans."""
+    """A collector for gRPC that keeps the names of spans."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -117,7 +117,7 @@ class Service(TraceServiceServicer):
 
 
 def test_spans_are_sent_by_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """By the other protocol the same spans arrive; where nobody listens, the reason is the exporter's."""
+    """The same spans arrive by gRPC; without a collector, the reason is the exporter's."""
     server = grpc.server(ThreadPoolExecutor(1))
     service = Service()
     add_TraceServiceServicer_to_server(service, server)
@@ -137,7 +137,7 @@ def test_spans_are_sent_by_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_collector_that_hangs_holds_nothing_up(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """A collector that does not answer does not keep a run from ending; what is not sent is counted as lost."""
+    """An unresponsive collector does not keep a run from ending; unsent spans are counted as lost."""
     monkeypatch.setenv("OTEL_BSP_EXPORT_TIMEOUT", "200")
     collector.gate.clear()
     with Recording(tmp_path, script="script.py") as recording:
@@ -149,7 +149,7 @@ def test_a_collector_that_hangs_holds_nothing_up(
 
 
 def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Spans that a slow collector has not taken wait on disk: no more are made than the queue may hold."""
+    """Spans wait on disk for a slow collector; the sender holds no more than its queue's limit."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
     one = sender(write(tmp_path, *([spans(64)] * 200)))
     held = []
@@ -166,7 +166,7 @@ def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: p
 
 
 def test_a_fault_of_ours_is_told(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """If sending itself fails, the reason is given as it is, and every span is counted."""
+    """If the sender itself fails, its reason is reported unchanged, and every span is counted."""
 
     def _fail(self: Converter, span: Any) -> Any:
         raise TypeError("no such span")

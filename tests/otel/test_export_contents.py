@@ -1,4 +1,4 @@
-"""Contents of what is sent: resources, texts, the program's own spans, calls that never ended."""
+"""Contents of an export: resources, texts, the program's own spans, open calls."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tracellm.trace.model import Event, Link, Span
 
 
 def test_what_is_asked_for_is_honoured(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Headers, compression, the service's name and its resource are what the standard variables say."""
+    """Headers, compression, the service's name and its resource are those of the standard variables."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20key")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
@@ -32,7 +32,7 @@ def test_what_is_asked_for_is_honoured(tmp_path: Path, collector: Collecting, mo
 def test_texts_leave_only_when_asked_for(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ):
-    """Prompts and generated texts are sent only where the variable for them is true; links, events, errors always."""
+    """Prompts and generated texts are sent only if their variable is true; links, events and errors always."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", str(wanted))
     attributes = {"tracellm.request.prompt": "secret", "tracellm.step.requests": ["0", "1"], "gen_ai.request.top_k": 0}
     event = Event("exception", 5, {"exception.message": "no"})
@@ -49,7 +49,7 @@ def test_texts_leave_only_when_asked_for(
 
 
 def test_spans_of_the_programs_own(tmp_path: Path, collector: Collecting):
-    """A span that the program opened is sent as what it was; one that the program sends itself is not sent again."""
+    """A span opened by the program keeps its data; one that the program sends itself is not sent again."""
     own = {"otel.scope.name": "my.library", "otel.scope.version": "2", "span.kind": "client", "mine": 1}
     ended = [
         Span("own", TRACE, "1" * 16, None, 1, 2, own),
@@ -83,7 +83,7 @@ provider.shutdown()
 
 @pytest.mark.parametrize("sends", [False, True])
 def test_a_span_of_the_programs_own_arrives_once(tmp_path: Path, collector: Collecting, sends: bool):
-    """A span of the program's own arrives once, whether the program sends it or not, and what it called is within."""
+    """A program's span arrives once with its children, whether or not the program sends it."""
     options = ["sends"] if sends else []
     subprocess.run([sys.executable, "-c", PROGRAM, tmp_path, *options], check=True)
     names = {span.span_id: span.name for span in collector.spans}
@@ -93,7 +93,7 @@ def test_a_span_of_the_programs_own_arrives_once(tmp_path: Path, collector: Coll
 
 
 def test_calls_under_way_are_sent_once(tmp_path: Path, collector: Collecting):
-    """A call that was written while it lasted is sent when it has ended; one that never does, at the end."""
+    """A call recorded as open is sent after its end; one that never ends, at the end of the run."""
     send(write(tmp_path, spans(1), under_way=spans(2)))
     assert [(span.name, "tracellm.open" in values(span.attributes)) for span in collector.spans] == [
         ("0", False),

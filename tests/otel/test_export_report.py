@@ -1,4 +1,4 @@
-"""A failed export is reported in one line at the end of a run, in the reader's language."""
+"""The report of a failed export: one line at the end of a run, in the reader's language."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
-    """`tracellm run` ends as the script does; of the collector there is one line, also in the run folder's report."""
+    """`tracellm run` has the script's exit status, and one line for an absent collector, also in the report."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     (tmp_path / "script.py").write_text("import tracellm\ntracellm.probe(print)('hello')\n")
@@ -33,7 +33,7 @@ def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
 
 
 def export(**told: Any) -> dict[str, Any]:
-    """A manifest with this about the export."""
+    """Return a manifest with this export."""
     return {"probes": {"export": {"endpoint": "http://there", "sent": 5, "lost": 0, "errors": [], **told}}}
 
 
@@ -66,13 +66,13 @@ def export(**told: Any) -> dict[str, Any]:
     ],
 )
 def test_what_did_not_arrive_is_told(manifest: dict[str, Any], en: list[str], zh: list[str]):
-    """How many spans were lost, where to, and why; of a manifest that is not as it should be nothing."""
+    """The report has the number, address and reason of lost spans; a malformed manifest gives none."""
     assert recording_problems(manifest, "en") == en
     assert recording_problems(manifest, "zh") == zh
 
 
 def test_what_arrived_is_told():
-    """How many spans were sent, and where to."""
+    """The report has the number of spans sent, and their address."""
     assert cost(export(), "en") == ["Sent to http://there: 5 spans."]
     assert cost(export(sent=0), "en") == []
 

@@ -1,4 +1,4 @@
-"""The standard variables: whether, where and how a recording is sent, and what is said where that cannot be."""
+"""The standard variables: whether, where and how a recording is sent, and the errors for invalid values."""
 
 import io
 import json
@@ -35,7 +35,7 @@ BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
     ],
 )
 def test_where_spans_and_metrics_go(variables: dict[str, str], traces: str | None, metrics: str | None):
-    """The addresses are those that the specification gives; what may be secret in them is not shown."""
+    """The addresses are those of the specification; secrets in them are hidden."""
     wanted = settings(variables)
     assert wanted is not None
     assert (wanted.traces, wanted.metrics, wanted.problems) == (traces, metrics, ())
@@ -51,12 +51,12 @@ def test_where_spans_and_metrics_go(variables: dict[str, str], traces: str | Non
     ],
 )
 def test_nothing_is_sent_unless_asked_for(variables: dict[str, str]):
-    """Without an address, or switched off, nothing is sent."""
+    """Without an address, or if disabled, nothing is sent."""
     assert settings(variables) is None
 
 
 def test_variables_that_cannot_be_used_are_problems():
-    """A protocol that is not known, or a number that is none, is a problem; the usual number is used."""
+    """An unknown protocol or an invalid number is a problem; the default is used."""
     wanted = settings({**BASE, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json", "OTEL_BSP_MAX_QUEUE_SIZE": "many"})
     assert wanted is not None
     assert (wanted.traces, wanted.queue) == (None, 2048)
@@ -67,7 +67,7 @@ def test_variables_that_cannot_be_used_are_problems():
 
 
 def test_an_address_that_is_none_is_a_problem():
-    """An address that cannot be one costs a line, not the run."""
+    """An invalid address is one line of the report, and the run goes on."""
     wanted = settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"})
     assert wanted is not None
     assert (wanted.traces, wanted.metrics) == (None, None)
@@ -75,7 +75,7 @@ def test_an_address_that_is_none_is_a_problem():
 
 
 def test_at_least_one_span_is_sent_at_a_time():
-    """A fraction of a span is a number above 0, and still no batch that spans could be sent in."""
+    """Queue and batch sizes below 1 count as 1."""
     wanted = settings({**BASE, "OTEL_BSP_MAX_QUEUE_SIZE": "0.3", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "0.2"})
     assert wanted is not None
     assert (wanted.queue, wanted.batch) == (1, 1)
@@ -90,7 +90,7 @@ def test_a_missing_library_is_a_problem(
     protocol: str,
     extra: str,
 ):
-    """Without the exporter nothing is sent, everything is counted, and one line names what to install."""
+    """Without the exporter nothing is sent, everything is counted, and one line names the package to install."""
     name = f"opentelemetry.exporter.otlp.proto.{protocol.partition('/')[0]}.trace_exporter"
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
@@ -105,7 +105,7 @@ def test_a_missing_library_is_a_problem(
 def test_a_variable_that_the_exporter_refuses_is_a_problem(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """An exception of the exporter when it is made is the reason, and everything is counted."""
+    """An exception in the exporter's constructor is the reason, and everything is counted."""
 
     def _refuse(protocol: str) -> None:
         raise ValueError("invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION")
@@ -122,7 +122,7 @@ def test_a_variable_that_the_exporter_refuses_is_a_problem(
 def answer_of_the_sender(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """The answer of the helper process for a recording that has ended."""
+    """Return the answer of the helper process for an ended recording."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     monkeypatch.setattr(os, "_exit", lambda status: None)
     monkeypatch.setattr(os, "nice", lambda increment: 0)

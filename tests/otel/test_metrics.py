@@ -1,4 +1,4 @@
-"""A request's life as `gen_ai` metrics: what is measured, under which names, and where it goes."""
+"""`gen_ai` metrics of a request's life: values, names and destination."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def reader() -> InMemoryMetricReader:
 
 
 def life(seconds: float, error: str | None = None, **more: Any) -> Span:
-    """A request's life that took so long."""
+    """Return a request's life with these durations."""
     attributes = {
         names.GEN_AI_OPERATION: "chat",
         names.GEN_AI_MODEL: "tiny",
@@ -47,7 +47,7 @@ def life(seconds: float, error: str | None = None, **more: Any) -> Span:
 
 
 def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float, int]]]:
-    """By metric: attributes, sum and count of each of its points."""
+    """Return attributes, sum and count of each point, by metric."""
     data = reader.get_metrics_data()
     if data is None:
         return {}
@@ -64,7 +64,7 @@ def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any
 
 
 def test_a_life_is_measured(reader: InMemoryMetricReader):
-    """Duration, time to first token, time per token after it and the tokens are those of the life."""
+    """Duration, time to first token, time per later token and token counts are those of the life."""
     more: dict[str, Any] = {"GEN_AI_FIRST_CHUNK": 0.5, "GEN_AI_OUTPUT_TOKENS": 11, "GEN_AI_INPUT_TOKENS": 7}
     RequestMetrics(MeterProvider([reader])).measure(life(1.5, **more))
     assert measured(reader) == {
@@ -97,14 +97,14 @@ def test_what_is_not_known_is_not_measured(reader: InMemoryMetricReader, span: S
 
 
 def test_a_failed_life_has_its_error(reader: InMemoryMetricReader):
-    """A request that failed is counted with the class of its error, which is no text of anybody's."""
+    """A failed request is counted with the class of its error, without its text."""
     RequestMetrics(MeterProvider([reader])).measure(life(1, error="EngineDeadError: secret: words"))
     [(attributes, _, _)] = measured(reader)["gen_ai.server.request.duration"]
     assert attributes == {**ABOUT, "error.type": "EngineDeadError"}
 
 
 def test_names_and_units_are_the_standards(reader: InMemoryMetricReader):
-    """Every metric is one that the semantic conventions name, with their unit; its buckets are ours by their advice."""
+    """Every metric has a name and unit of the semantic conventions, and its own bucket boundaries."""
     standard = {value for name, value in vars(gen_ai_metrics).items() if name.startswith("GEN_AI_")}
     assert HISTOGRAMS.keys() <= standard
     RequestMetrics(MeterProvider([reader])).measure(life(1, GEN_AI_FIRST_CHUNK=0.5, GEN_AI_OUTPUT_TOKENS=9))
@@ -120,7 +120,7 @@ def test_names_and_units_are_the_standards(reader: InMemoryMetricReader):
 def test_a_recording_measures_into_the_programs_provider(
     tmp_path: Path, reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
 ):
-    """If a program has a MeterProvider, each request of a recorded run is measured there, by its recorded life."""
+    """With a MeterProvider in the program, each recorded request is measured there, by its recorded life."""
     from tracellm import LLM, SamplingParams
 
     provider = MeterProvider([reader])
@@ -185,7 +185,7 @@ print(recording.stats["export"]["errors"])
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_life_is_measured_once(tmp_path: Path, collector: Collecting, own: bool):
-    """A program without a MeterProvider has its lives measured and sent for it; one that has one does that itself."""
+    """Lives are measured and sent for a program without a MeterProvider, but not for one with its own."""
     options = ["own"] if own else []
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, tmp_path, *options], capture_output=True, text=True, check=True
@@ -203,7 +203,7 @@ def test_a_life_is_measured_once(tmp_path: Path, collector: Collecting, own: boo
 def test_a_collector_without_metrics_costs_a_line(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """A collector that takes spans but no metrics gets the spans; one line has the answer, and what to do."""
+    """A collector without metrics still gets the spans; one line has its answer and the remedy."""
     collector.takes_metrics = False
     done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == (
@@ -214,6 +214,6 @@ def test_a_collector_without_metrics_costs_a_line(
 
 
 def test_a_module_that_is_just_being_imported_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another thread imports OpenTelemetry there is no provider yet, and that is no error."""
+    """During an import of OpenTelemetry in another thread there is no provider yet, and no error."""
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", ModuleType("opentelemetry.metrics"))
     assert program_provider() is None

@@ -16,7 +16,7 @@ from tracellm.trace.run_folder import RunFolder
 
 @probe
 def tells(times: int) -> None:
-    """Tells the current span the same so many times, and each time something else."""
+    """Set the same attribute so many times, and add an event each time."""
     for number in range(times):
         trace.get_current_span().set_attribute("number", number)
         trace.get_current_span().set_attribute(names.CODE_LINE, number)
@@ -24,7 +24,7 @@ def tells(times: int) -> None:
 
 
 def test_the_last_value_counts(tmp_path: Path):
-    """An attribute that is set again has its new value, as in OpenTelemetry; none replaces what the recording says."""
+    """An attribute set again has its new value, as in OpenTelemetry; standard attributes are not replaced."""
     with Recording(tmp_path, catalog=()) as recording:
         tells(3)
     [span] = RunFolder.open(tmp_path).trace.named("tells")
@@ -35,7 +35,7 @@ def test_the_last_value_counts(tmp_path: Path):
 
 
 def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The first of too many things is let go, and it is said how many that were."""
+    """The first of too many updates are dropped and counted."""
     monkeypatch.setattr(builder, "_MOST_UPDATES", 4)
     with Recording(tmp_path, catalog=()) as recording:
         tells(3)
@@ -45,7 +45,7 @@ def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytest.MonkeyPatch):
-    """The oldest goes first, of whichever call it is, and of a call that has ended nothing is kept."""
+    """The oldest update of any call is dropped first, and ended calls keep none."""
     monkeypatch.setattr(builder, "_MOST_UPDATES", 3)
     kept = PendingUpdates()
     for call in (1, 2, 3):

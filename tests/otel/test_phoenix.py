@@ -1,4 +1,4 @@
-"""A recording in a backend that nobody here wrote: Arize Phoenix, asked what it has been sent."""
+"""A recording in an independent backend, Arize Phoenix, queried for the spans it received."""
 
 import json
 import os
@@ -27,13 +27,13 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
-    """Phoenix, for all tests here."""
+    """Phoenix, shared by the tests of this file."""
     with phoenix(tmp_path_factory.mktemp("phoenix")) as running:
         yield running
 
 
 def explained(folder: Path, project: str, *options: str, **environment: str) -> tuple[Trace, dict[str, Any]]:
-    """The trace of a run whose spans go to Phoenix's project, and what its manifest says of the export."""
+    """Return the trace of a run that sends spans to Phoenix's project, and the export in its manifest."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
     command = [
@@ -55,7 +55,8 @@ def explained(folder: Path, project: str, *options: str, **environment: str) -> 
 
 
 def test_a_recording_of_two_processes_arrives(server: Phoenix, tmp_path: Path):
-    """Spans of the script's process and of the engine's arrive, nest as recorded, and carry what is documented."""
+    """Spans of the script's process and of the engine's arrive, nest as recorded, and have the documented
+    attributes."""
     trace, export = explained(
         tmp_path,
         "two-processes",
@@ -86,11 +87,11 @@ def test_a_recording_of_two_processes_arrives(server: Phoenix, tmp_path: Path):
     step = next(span for span in stored if span["name"] == "EngineCore.step_fn")
     assert _names_above(came, step)[-1] == "script.py"
     lives = [span["attributes"] for span in stored if span["name"] == names.REQUEST_SPAN]
-    assert [life["llm.token_count.completion"] for life in lives] == [4, 4]  # so Phoenix has understood gen_ai
+    assert [life["llm.token_count.completion"] for life in lives] == [4, 4]  # Phoenix understood gen_ai
 
 
 def test_a_recording_arrives_by_grpc(server: Phoenix, tmp_path: Path):
-    """With the other protocol of the standard the same arrives."""
+    """The same spans arrive by gRPC."""
     trace, export = explained(
         tmp_path,
         "grpc",
@@ -105,7 +106,7 @@ def test_a_recording_arrives_by_grpc(server: Phoenix, tmp_path: Path):
 
 
 def _all(server: Phoenix, project: str, count: int) -> list[dict[str, Any]] | None:
-    """All spans of a project, once there are so many: it stores them after it has taken them."""
+    """Return all spans of a project, once it has stored so many."""
     stored = server.spans(project)
     return stored if len(stored) >= count else None
 

@@ -1,4 +1,4 @@
-"""Programs that use OpenTelemetry themselves, for the tests: a tracer of the SDK and what it exports, a probed call."""
+"""Programs with their own OpenTelemetry: a tracer of the SDK, its exports, and a probed call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ _providers: WeakSet[TracerProvider] = WeakSet()
 
 
 def ask_for_tracers() -> None:
-    """What programs do within a recording, for all that a test has made before: from then on their spans are seen."""
+    """Request tracers from earlier providers within a recording, so that their spans are recorded."""
     for provider in _providers:
         provider.get_tracer("shop", "1.2")
 
 
 @dataclass
 class Program:
-    """A tracer, and what its spans became in the program's own exporter."""
+    """A tracer, and its spans in the program's own exporter."""
 
     provider: TracerProvider
     tracer: trace.Tracer
@@ -52,12 +52,12 @@ class Program:
 
     @property
     def exported(self) -> dict[str, ReadableSpan]:
-        """By name; a later span takes an earlier one's place."""
+        """Return the exported spans by name; a later span replaces an earlier one."""
         return {span.name: span for span in self.exporter.get_finished_spans()}
 
 
 def make_program(sampler: Sampler | None = None) -> Program:
-    """With a provider of its own, so that no test sees another's."""
+    """Make a program with its own provider, isolated from other tests."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler or ParentBased(ALWAYS_ON), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -78,7 +78,7 @@ def tracer(program: Program) -> trace.Tracer:
 
 
 def record(folder: Path, run: Callable[[], Any], **options: Any) -> Trace:
-    """As tests.probes.tracing has it, with the machine's clocks, which the SDK reads as well."""
+    """Record as tests.probes.tracing does, but with the machine's clocks, which the SDK uses too."""
 
     def main() -> None:
         ask_for_tracers()
@@ -88,28 +88,28 @@ def record(folder: Path, run: Callable[[], Any], **options: Any) -> Trace:
 
 
 def current() -> tuple[str, str]:
-    """Trace id and span id of the current span, as a recording writes them."""
+    """Return trace id and span id of the current span, as a recording writes them."""
     ids = trace.get_current_span().get_span_context()
     return f"{ids.trace_id:032x}", f"{ids.span_id:016x}"
 
 
 @probe
 def leaf() -> tuple[str, str]:
-    """A probed call that makes none; returns what is current in it."""
+    """Return the current ids within a probed call without children."""
     return current()
 
 
 def one(recorded: Trace, name: str) -> Span:
-    """The only span of this name."""
+    """Return the only span of this name."""
     [span] = recorded.named(name)
     return span
 
 
 def tree(recorded: Trace) -> list[str]:
-    """Each span's name, indented by depth."""
+    """Return each span's name, indented by depth."""
     return ["  " * depth + span.name for root in recorded.roots for depth, span in recorded.walk(root)]
 
 
 def current_id(span: trace.Span) -> str:
-    """The span's id as it is recorded."""
+    """Return the span's id as recorded."""
     return f"{span.get_span_context().span_id:016x}"

@@ -1,4 +1,4 @@
-"""A recorded run of the engine, shared by the tests that look at different sides of it."""
+"""A recorded run of the engine, shared by several test files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class Run:
 
 @pytest.fixture(scope="session")
 def engine_run(qwen2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Start-up and one `generate` of two prompts, recorded; and the same `generate` once more without a recording."""
+    """Record start-up and one `generate` of two prompts, then repeat the `generate` without a recording."""
     from tracellm import LLM, SamplingParams
 
     folder = tmp_path_factory.mktemp("run")
@@ -44,6 +44,6 @@ def engine_run(qwen2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def recording_line() -> int:
-    """The number of the line above that calls `generate` under the recording."""
+    """Return the line number of the recorded `generate` call above."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.startswith("        outputs = llm.generate("))

@@ -1,4 +1,4 @@
-"""What the processes of test_processes.py do; a spawned process imports it."""
+"""Functions that the processes of test_processes.py run; a spawned process imports this module."""
 
 import atexit
 import os
@@ -25,13 +25,13 @@ __all__ = [
 
 @probe
 def multiplies(x: int) -> int:
-    """Something to record."""
+    """A function to record."""
     return 2 * x
 
 
 @probe
 def loads() -> None:
-    """Works, also in a thread."""
+    """Work, also in a thread."""
     multiplies(1)
     thread = threading.Thread(target=multiplies, args=(2,), name="second")
     thread.start()
@@ -39,7 +39,7 @@ def loads() -> None:
 
 
 def joins_again() -> None:
-    """Does what vLLM's plugins do in each of its processes, and then works."""
+    """Load the plugin as vLLM does in each of its processes, then work."""
     from tracellm.probes.join import join_recording
 
     join_recording()
@@ -47,7 +47,7 @@ def joins_again() -> None:
 
 
 def looks_for_a_model() -> None:
-    """Ends with 1 if no model's name would be replaced."""
+    """Exit with 1 if no model name is replaced."""
     from tracellm.probes.join import replace_models
 
     sys.exit(not replace_models.cache_info().currsize)
@@ -55,13 +55,13 @@ def looks_for_a_model() -> None:
 
 @probe
 def multiplies_often(times: int) -> None:
-    """So many calls, and this one around them."""
+    """Call `multiplies` many times within this one call."""
     for x in range(times):
         multiplies(x)
 
 
 def chosen() -> None:
-    """Ends with 1 if of two functions of the engine only the first is wrapped, with another number if not."""
+    """Exit with 1 if only the first of two engine functions is wrapped, with another status otherwise."""
     from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
     from tracellm.engine.frontend.parallel_sampling import ParentRequest
 
@@ -74,7 +74,7 @@ def chosen() -> None:
 
 @probe
 def lives_on(worked: Any, go_on: Any) -> None:
-    """Works before and after the recording has ended."""
+    """Work before and after the end of the recording."""
     multiplies(1)
     worked.set()
     go_on.wait()
@@ -83,21 +83,21 @@ def lives_on(worked: Any, go_on: Any) -> None:
 
 @probe
 def works_and_waits(worked: Any) -> None:
-    """Works, says so, and waits for its end."""
+    """Work, report it, and wait for the end."""
     multiplies(1)
     worked.set()
     threading.Event().wait()
 
 
 def is_killed_at_its_end() -> None:
-    """Works, and is killed while Python tidies up."""
+    """Work, and die while Python shuts down."""
     multiplies(1)
     atexit.register(os.kill, os.getpid(), signal.SIGKILL)
 
 
 @probe
 def waits_to_be_killed(trace_file: str) -> None:
-    """Works, waits until that is in the file, and dies."""
+    """Work, wait until that is in the file, and die."""
     multiplies(1)
     file = Path(f"{trace_file}-{os.getpid()}.records")
     while not (file.exists() and b"waits_to_be_killed" in file.read_bytes()):

@@ -1,4 +1,4 @@
-"""Conversion: record files become the trace once, and nothing that interrupts it loses a record."""
+"""Conversion of record files to the trace, also when it is interrupted."""
 
 import os
 import signal
@@ -22,12 +22,12 @@ from tracellm.trace.run_folder import RunFolder
 
 @probe
 def work(number: int) -> int:
-    """Something to record."""
+    """A function to record."""
     return number
 
 
 def later(folder: Path, calls: int = 10) -> Recording:
-    """A recording that was not converted."""
+    """Return a recording that was not converted."""
     with Recording(folder, convert=False) as recording:
         for number in range(calls):
             work(number)
@@ -35,7 +35,7 @@ def later(folder: Path, calls: int = 10) -> Recording:
 
 
 def test_conversion_may_wait(tmp_path: Path):
-    """Records that were left as they are become the same trace when somebody opens the folder."""
+    """Records left unconverted become the same trace when the folder is opened."""
     recording = later(tmp_path)
     assert [path.suffix for path in (tmp_path / "trace").iterdir()] == [".records"]
     assert recording.stats["writer"]["calls"] >= 11
@@ -52,7 +52,7 @@ def test_conversion_may_wait(tmp_path: Path):
 
 
 def test_the_trace_is_its_owners(tmp_path: Path):
-    """Trace files hold texts, and have the mode 0600, as the record files had."""
+    """Trace files hold texts, so they have the mode 0600 of the record files."""
     later(tmp_path)
     convert_folder(tmp_path)
     [file] = (tmp_path / "trace").iterdir()
@@ -60,7 +60,7 @@ def test_the_trace_is_its_owners(tmp_path: Path):
 
 
 def test_an_interrupt_leaves_the_records_whole(tmp_path: Path):
-    """After Ctrl-C in a conversion the records are there, no half of a trace is, and the next conversion has all."""
+    """After Ctrl-C in a conversion the records stay, no partial trace is left, and the next conversion is complete."""
     later(tmp_path)
     before = {path: path.read_bytes() for path in (tmp_path / "trace").iterdir()}
 
@@ -75,7 +75,7 @@ def test_an_interrupt_leaves_the_records_whole(tmp_path: Path):
 
 
 def test_an_interrupt_when_the_recording_ends(tmp_path: Path):
-    """Ctrl-C while the recording converts is a problem in its stats, no exception; the records stay."""
+    """Ctrl-C during the recording's own conversion becomes a problem in its stats; the records stay."""
 
     def strike(share: float) -> None:
         raise KeyboardInterrupt
@@ -87,7 +87,7 @@ def test_an_interrupt_when_the_recording_ends(tmp_path: Path):
 
 
 def test_several_recordings_of_a_folder(tmp_path: Path):
-    """Recordings of one process into one folder are all kept, converted at once or later."""
+    """Several recordings of one process into one folder are all kept, converted at once or later."""
     for _ in range(2):
         with Recording(tmp_path):
             work(1)
@@ -101,7 +101,7 @@ def test_several_recordings_of_a_folder(tmp_path: Path):
 
 
 def test_large_files_are_converted_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With much to convert each file has a process of its own; what it found is counted in."""
+    """Large record files are converted by one process each, and all their counts are added up."""
     monkeypatch.setattr(converter, "_LARGE", 0)
     for number in (10, 20, 30):
         later(tmp_path, number)
@@ -123,7 +123,7 @@ with Recording(sys.argv[1], convert=False) as recording:
 
 
 def test_parts_of_a_file_make_the_same_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """However many processes convert a file, and wherever its parts begin, the trace is the same to the byte."""
+    """The trace is the same to the byte for any number of processes and any split of the file."""
     subprocess.run([sys.executable, "-c", GENERATES, tmp_path], check=True)
     [path] = record_files(tmp_path / "trace")
     monkeypatch.setattr(converter, "_BLOCK", 1 << 13)
@@ -138,7 +138,7 @@ def test_parts_of_a_file_make_the_same_trace(tmp_path: Path, monkeypatch: pytest
 
 
 class Written(NamedTuple):
-    """The trace of a record file, and what its conversion found."""
+    """The trace of a record file and the result of its conversion."""
 
     content: bytes
     calls: int
@@ -156,7 +156,7 @@ def written(path: Path, parts: list[converter._Part]) -> Written:
 
 
 def test_a_large_file_is_converted_by_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One large file is converted by several processes, and nothing but the whole trace is left."""
+    """Several processes convert one large file, and only the whole trace is left."""
     monkeypatch.setattr(converter, "_LARGE", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(2))
     path = record_run(tmp_path, 30_000)
@@ -173,7 +173,7 @@ def test_a_large_file_is_converted_by_all_cores(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_interrupt_of_all_cores_leaves_the_records_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """After Ctrl-C, or where one process fails, the records are there, and no part of a trace is."""
+    """After Ctrl-C or a failed process the records stay, and no partial trace is left."""
     monkeypatch.setattr(converter, "_LARGE", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(2))
     path = record_run(tmp_path, 30_000)
@@ -192,7 +192,7 @@ def test_an_interrupt_of_all_cores_leaves_the_records_whole(tmp_path: Path, monk
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
 def test_a_torn_file(tmp_path: Path, share: float):
-    """A file that ends in the midst of a frame gives every call before, and what called it, to the trace."""
+    """A file that ends within a frame yields every call before it, with its callers."""
     with Recording(tmp_path, convert=False) as recording:
         for number in range(100):
             work(number)
@@ -209,7 +209,7 @@ def test_a_torn_file(tmp_path: Path, share: float):
 
 
 def test_a_damaged_file_is_named(tmp_path: Path):
-    """Damage ends a conversion with a problem that names the file; what came before it is converted."""
+    """A damaged file ends its conversion with a problem that names it; the part before is converted."""
     later(tmp_path)
     [path] = record_files(tmp_path / "trace")
     content = bytearray(path.read_bytes())
@@ -239,7 +239,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_engine_is_told_to_its_last_step(tmp_path: Path):
-    """A run that was killed has every step, the request that ended, and the one that did not, marked so."""
+    """A killed run has every step, the finished request, and the unfinished one marked as such."""
     done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert convert_folder(tmp_path) == []
@@ -251,7 +251,7 @@ def test_a_killed_engine_is_told_to_its_last_step(tmp_path: Path):
 
 
 def test_the_catalog_names_what_the_converter_needs():
-    """Each entry with functions for later is found again by its target, which is its own."""
+    """Each catalog entry with deferred functions is found again by its unique target."""
     from tracellm.probes.catalog import CATALOG
 
     for catalog in (CATALOG, VLLM):

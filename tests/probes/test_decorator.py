@@ -1,4 +1,4 @@
-"""`@tracellm.probe`: names, attributes, and mistakes in both."""
+"""`@tracellm.probe`: names, attributes, and errors in both."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ class Level(IntEnum):
 
 
 def test_a_name_and_attributes(tmp_path: Path):
-    """The span has the given name and what the attributes function says of the call."""
+    """The span has the given name and the result of the attributes function."""
 
     @probe(name="retrieve", attributes=lambda args, kwargs, result: {"found": len(result), "first": result[0]})
     def find(question: str) -> list[str]:
@@ -31,7 +31,7 @@ def test_a_name_and_attributes(tmp_path: Path):
 
 
 def test_constant_attributes(tmp_path: Path):
-    """A mapping is added to what is told by default."""
+    """A mapping is added to the default attributes."""
 
     @probe(attributes={"stage": "search"})
     def find(limit: int) -> None: ...
@@ -42,7 +42,7 @@ def test_constant_attributes(tmp_path: Path):
 
 
 def test_values_are_copied_plain(tmp_path: Path):
-    """Attributes are as they were when the call ended; what OpenTelemetry cannot hold becomes text."""
+    """Attributes keep their values at the end of the call; types unknown to OpenTelemetry become text."""
     items = [1, 2]
 
     @probe(attributes=lambda args, kwargs, result: {"items": items, "mixed": [1, "a"], "none": None, "dict": {"a": 1}})
@@ -58,7 +58,7 @@ def test_values_are_copied_plain(tmp_path: Path):
 
 
 def test_arguments_and_results_in_short(tmp_path: Path):
-    """By default a call tells its arguments and result: numbers as they are, texts and collections by their size."""
+    """By default a call records numbers as they are, and texts and collections by their size."""
 
     @probe
     def call(a: int, b: str, *more: float, key: object = None) -> dict[str, int]:
@@ -72,7 +72,7 @@ def test_arguments_and_results_in_short(tmp_path: Path):
 
 
 def test_equal_values_of_different_types(tmp_path: Path):
-    """1, 1.0 and True are equal, and told apart where that shows."""
+    """1, 1.0 and True are equal, but recorded with their types."""
 
     @probe
     def call(x: object) -> object:
@@ -84,7 +84,7 @@ def test_equal_values_of_different_types(tmp_path: Path):
 
 
 def test_tensors_are_shapes(tmp_path: Path):
-    """A tensor is told as its dtype and shape, and no reference to it is kept."""
+    """A tensor is recorded as its dtype and shape, without a reference to it."""
     import weakref
 
     import torch
@@ -108,7 +108,7 @@ def test_tensors_are_shapes(tmp_path: Path):
 
 
 def test_a_mistake_in_attributes(tmp_path: Path):
-    """An attributes function that fails is used no more and told once; calls go on and are recorded."""
+    """A failing attributes function is reported once and disabled; calls are still recorded."""
 
     @probe(attributes=lambda args, kwargs, result: {"x": args[7]})
     def find() -> int:
@@ -124,7 +124,7 @@ def test_a_mistake_in_attributes(tmp_path: Path):
 
 
 def test_constants_of_any_kind(tmp_path: Path):
-    """Constant attributes are copied plain too, whatever they are, and the recording is whole."""
+    """Constant attributes of any type are copied as plain values, and the recording is whole."""
 
     class Silent:
         def __str__(self) -> str:
@@ -139,7 +139,7 @@ def test_constants_of_any_kind(tmp_path: Path):
 
 
 def test_names_that_are_taken(tmp_path: Path):
-    """An attribute cannot have a name of tracellm's own, and does not replace what a standard name says."""
+    """User attributes cannot use tracellm's names or replace standard ones."""
     with pytest.raises(ValueError, match=r"'tracellm\.level': choose a name of your own"):
         probe(attributes={"tracellm.level": "deep"})(print)
 
@@ -157,7 +157,7 @@ def test_names_that_are_taken(tmp_path: Path):
 
 
 def test_the_users_line(tmp_path: Path):
-    """The line that made a call is told, also when it came through a library's code or by a thread's."""
+    """A call's source line is recorded, also through library code or in a thread."""
 
     @probe
     def find() -> None: ...
@@ -180,7 +180,7 @@ def test_the_users_line(tmp_path: Path):
 
 
 def test_a_call_that_raised_tells_its_arguments(tmp_path: Path):
-    """What a function was given is told when it raises as well, with its constant attributes."""
+    """A call that raised has its arguments and constant attributes."""
 
     @probe(attributes={"stage": "search"})
     def find(limit: int) -> None:
@@ -193,7 +193,7 @@ def test_a_call_that_raised_tells_its_arguments(tmp_path: Path):
 
 
 def test_nothing_of_a_users_text_is_kept_without_text(tmp_path: Path):
-    """Without text the texts of one's own attributes go, numbers stay, and so do not the messages of mistakes."""
+    """Without text, user texts and error messages are dropped, and numbers stay."""
 
     @probe(attributes={"stage": "secret", "number": 3})
     def find() -> None: ...
@@ -209,7 +209,7 @@ def test_nothing_of_a_users_text_is_kept_without_text(tmp_path: Path):
 
 
 def test_what_cannot_be_probed():
-    """Classes and things that are no functions are refused, with what to do."""
+    """Classes and non-functions are refused, with the remedy."""
     with pytest.raises(TypeError, match="not the class str; put it on the methods"):
         probe(str)
     with pytest.raises(TypeError, match="not 3"):

@@ -1,4 +1,4 @@
-"""A long recording goes less deep where nobody asked for a depth: requests and steps are recorded to the end."""
+"""The depth limit of long recordings without a chosen depth: requests and steps are recorded to the end."""
 
 from collections import Counter
 from dataclasses import replace
@@ -28,7 +28,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
 
 class Listener:
-    """Takes the note that a recording goes less deep."""
+    """Listener for the note of a reduced depth."""
 
     names: frozenset[str] = frozenset()
 
@@ -36,15 +36,15 @@ class Listener:
         self.noted: list[tuple[int, int]] = []
 
     def __call__(self, span: Span) -> None:
-        """Spans are of no interest."""
+        """Ignore spans."""
 
     def depth_limited(self, steps: int, size: int) -> None:
-        """After so many steps, and bytes."""
+        """Note the steps and bytes recorded at the limit."""
         self.noted.append((steps, size))
 
 
 def recorded(folder: Path, selection: Selection) -> tuple[Trace, Recording, list[list[int]], Listener]:
-    """A generation of 12 steps, and its tokens."""
+    """Record a generation of 12 steps; return its trace, recording, tokens and listener."""
     listener = Listener()
     with Recording(folder, selection=selection, listener=listener) as recording:
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
@@ -56,7 +56,7 @@ def recorded(folder: Path, selection: Selection) -> tuple[Trace, Recording, list
 
 
 def calls_of_layers(trace: Trace) -> list[int]:
-    """The number of calls of layers in each step, in their order."""
+    """Return the number of layer calls in each step, in order."""
     parents = {span.span_id: span.parent_span_id for span in trace.spans}
 
     def step_of(span_id: str | None) -> str | None:
@@ -70,7 +70,7 @@ def calls_of_layers(trace: Trace) -> list[int]:
 
 
 def test_layers_are_left_out_between_two_steps(tmp_path: Path):
-    """After so many bytes no step has layers any more, each before has all of its own, and every step is recorded."""
+    """After the limit in bytes no step has layers, earlier steps have all, and every step is recorded."""
     originals = RMSNorm.forward, GPUModelRunner.execute_model
     whole, unlimited, same, listener = recorded(tmp_path / "whole", Selection())
     size = unlimited.stats["writer"]["bytes"]
@@ -96,7 +96,7 @@ def test_layers_are_left_out_between_two_steps(tmp_path: Path):
 
 
 def test_a_process_without_steps_is_limited_too(tmp_path: Path):
-    """The recorder's thread sees to it where no step ends, as in a server's first process."""
+    """The recorder's thread applies the limit in a process without steps, such as a server's first process."""
     with Recording(tmp_path, selection=replace(Selection(), depth_limit=1)) as recording:
         RMSNorm(8, 1e-6)(torch.ones(1, 8))
         wait_until(lambda: recording._depth_limit._max_bytes is None, "what has been recorded to be enough")
@@ -115,13 +115,13 @@ def test_a_process_without_steps_is_limited_too(tmp_path: Path):
     ],
 )
 def test_who_asks_for_a_depth_gets_all_of_it(selection: Selection, limit: int | None):
-    """Only a recording for which nobody asked for a depth has a limit."""
+    """A recording with a chosen depth has no limit."""
     assert selection.depth_limit == limit
     assert Selection.from_dict(selection.as_dict()) == selection
 
 
 def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
-    """Where Ctrl-C strikes while probes are taken off, the next step takes off the rest; it is recorded once."""
+    """If Ctrl-C interrupts the removal of probes, the next step removes the rest, and the limit is recorded once."""
     kinds: tuple[Any, ...] = (RMSNorm, GemmaRMSNorm)
     originals = [kind.forward for kind in kinds]
     records: list[Any] = []

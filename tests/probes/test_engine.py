@@ -1,4 +1,4 @@
-"""The catalog and the engine: every probe finds its function, changes nothing, and tells the truth."""
+"""The catalog and the engine: every probe finds its function, changes nothing, and records the right values."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ MODEL = Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"
 
 
 def engine_modules() -> list[str]:
-    """Every module of the engine, imported."""
+    """Return every module of the engine, imported."""
     found = [module.name for module in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine.")]
     for name in found:
         importlib.import_module(name)
@@ -35,7 +35,7 @@ def engine_modules() -> list[str]:
 
 
 def test_every_entry_finds_a_function():
-    """No entry of the catalog names what the engine does not have; patterns match at least one function each."""
+    """Every catalog entry names existing functions; each pattern matches at least one."""
     modules = [*engine_modules(), "fastapi.applications"]
     importlib.import_module("fastapi.applications")
     for entry in CATALOG:
@@ -49,7 +49,7 @@ def test_every_entry_finds_a_function():
 
 
 def wrapped() -> Iterator[str]:
-    """The functions of the engine that are wrapped by a probe now."""
+    """Return the engine functions that a probe wraps now."""
     from tracellm.probes.context.exceptions import is_probe_file
 
     for name in engine_modules():
@@ -64,7 +64,7 @@ def wrapped() -> Iterator[str]:
 
 
 def test_the_engine_is_bare_outside_a_recording(tmp_path: Path):
-    """Before and after a recording no function of the engine is wrapped; a coarse one wraps less than a fine one."""
+    """Engine functions are wrapped only during a recording, and fewer of them at a coarse level."""
     assert list(wrapped()) == []
     counts = []
     for detail in names.LEVELS:
@@ -75,14 +75,14 @@ def test_the_engine_is_bare_outside_a_recording(tmp_path: Path):
 
 
 def test_nothing_went_wrong(engine_run: Run):
-    """No probe failed, none was missing, and the run's tokens are those of a run without probes."""
+    """No probe failed or was missing, and the tokens are those of a run without probes."""
     assert engine_run.stats["problems"] == []
     assert engine_run.stats["missing"] == []
     assert [o.outputs[0].token_ids for o in engine_run.outputs] == [o.outputs[0].token_ids for o in engine_run.bare]
 
 
 def test_attributes_are_the_defined_ones(engine_run: Run):
-    """Every attribute has a name of `names` and a value of its type; events, links and the resource too."""
+    """Every attribute, also of events, links and the resource, has a name of `names` and a value of its type."""
     types = {"str": str, "int": int, "float": float, "bool": bool}
     holders = [process.attributes for process in engine_run.trace.processes]
     for span in engine_run.trace.spans:
@@ -99,7 +99,7 @@ def test_attributes_are_the_defined_ones(engine_run: Run):
 
 
 def test_one_tree(engine_run: Run):
-    """All calls hang below the script's span; requests are roots of their own traces."""
+    """All calls are below the script's span; requests are roots of their own traces."""
     roots = engine_run.trace.roots
     assert [root.name for root in roots] == ["script.py", "llm_request", "llm_request"]
     assert len({root.trace_id for root in roots}) == 3
@@ -111,7 +111,7 @@ def test_one_tree(engine_run: Run):
 
 
 def chain(run: Run, name: str) -> list[str]:
-    """The names from the root down to the first span called `name`."""
+    """Return the names from the root down to the first span called `name`."""
     span = run.trace.named(name)[0]
     path = [span.name]
     while (parent := run.trace.parent(span)) is not None:
@@ -121,7 +121,7 @@ def chain(run: Run, name: str) -> list[str]:
 
 
 def test_the_documented_chain(engine_run: Run):
-    """From `generate` down to a kernel, the calls are those that the documents tell of."""
+    """The calls from `generate` down to a kernel are the documented ones."""
     assert chain(engine_run, "CPUAttentionBackendImpl.paged_attention") == [
         "script.py", "LLM.generate", "LLM._run_engine", "LLMEngine.step", "InprocClient.get_output",
         "EngineCore.step_fn", "EngineCore._execute_model", "UniProcExecutor.execute_model",
@@ -137,7 +137,7 @@ def test_the_documented_chain(engine_run: Run):
 
 
 def test_the_client_choice(engine_run: Run):
-    """`make_client` tells its three inputs, what it picked, and by which rule."""
+    """`make_client` records its three inputs, its choice and the rule."""
     [span] = engine_run.trace.named("EngineCoreClient.make_client")
     assert {name: value for name, value in span.attributes.items() if name.startswith("tracellm.client.")} == {
         names.CLIENT_MULTIPROCESS: False,
@@ -149,7 +149,7 @@ def test_the_client_choice(engine_run: Run):
 
 
 def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
-    """Settings, loading in three stages, and the KV cache are told where they happen."""
+    """Settings, the three loading stages and the KV cache are recorded at their calls."""
     told: dict[str, Any] = {}
     [startup] = [span for span in engine_run.trace.spans if span.attributes.get(names.PHASE) == "startup"]
     assert startup.name == "LLM.__init__"
@@ -177,7 +177,7 @@ def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
 
 
 def test_the_users_line(engine_run: Run):
-    """`generate` tells the user's file and line, and what was passed, without its text."""
+    """`generate` records the user's file and line, and its arguments without their text."""
     [span] = engine_run.trace.named("LLM.generate")
     assert span.attributes[names.PHASE] == "generation"
     assert span.attributes[names.CALLER_FILE].endswith("conftest.py")
@@ -187,7 +187,7 @@ def test_the_users_line(engine_run: Run):
 
 
 def test_requests(engine_run: Run):
-    """A request's life: parameters, text in and out, usage, why it ended, how many steps; linked to its submission."""
+    """A request span has parameters, texts, usage, finish reason and steps, and links to its submission."""
     spans = engine_run.trace.named("llm_request")
     submitted = engine_run.trace.named("LLMEngine._add_request")
     first_tokens = engine_run.trace.named("OutputProcessor.process_outputs")[0].end_ns
@@ -220,7 +220,7 @@ def test_requests(engine_run: Run):
 
 
 def test_samples(engine_run: Run):
-    """Each step tells the token of each request, its text and probability, and the likeliest five."""
+    """Each step records each request's token, its text and probability, and the five likeliest tokens."""
     for index, step in enumerate(steps(engine_run.trace)):
         assert step.logits_shape == (2, 320)
         assert [sampled.token_id for sampled in step.sampled] == [
@@ -238,7 +238,7 @@ def test_samples(engine_run: Run):
 
 
 def test_shapes(engine_run: Run):
-    """The runner's input tensors, a layer and a kernel tell shapes and dtypes."""
+    """The runner's input tensors, a layer and a kernel record shapes and dtypes."""
     tokens = sum(len(prompt.encode()) for prompt in PROMPTS)
     first = {span.name: span for span in reversed(engine_run.trace.spans)}
     prepared = first["GPUModelRunner._prepare_inputs"].attributes[names.RESULT]
@@ -263,7 +263,7 @@ def test_shapes(engine_run: Run):
     ids=lambda case: case["name"],
 )
 def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
-    """The steps read from a trace are those that a real vLLM's scheduler took, and the tokens are its tokens."""
+    """The steps read from a trace, and their tokens, equal those of a real vLLM."""
     (batch,), (recorded,) = case["batches"], case["recorded"]
     with Recording(tmp_path, selection=Selection("step")) as recording:
         llm = LLM(str(MODEL), dtype="float32", **case["settings"])
@@ -305,7 +305,7 @@ def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
 
 
 def test_requests_that_leave(tmp_path: Path):
-    """A request at its stop text is aborted between two steps; the workers are told of it, and of one that ended."""
+    """The workers receive the end of a request aborted at its stop text, and of a finished one."""
     with Recording(tmp_path):
         llm = LLM(num_gpu_blocks_override=64)
         params = [
@@ -323,7 +323,7 @@ def test_requests_that_leave(tmp_path: Path):
 
 
 def test_no_text(tmp_path: Path, engine_run: Run, qwen2_checkpoint: Path):
-    """With text=False no prompt, no generated text, no token and no message of an exception is in any file."""
+    """With text=False no file has a prompt, generated text, token or exception message."""
     with Recording(tmp_path, text=False) as recording:
         llm = LLM(str(qwen2_checkpoint), dtype="float32", num_gpu_blocks_override=32, enable_prefix_caching=False)
         params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, stop=["a stop string"])
@@ -354,7 +354,7 @@ def test_no_text(tmp_path: Path, engine_run: Run, qwen2_checkpoint: Path):
 
 
 def test_chat(tmp_path: Path, qwen2_checkpoint: Path):
-    """A request of `chat` is told as one, with the filled-in template as its prompt."""
+    """A request of `chat` is one request, with the filled-in template as its prompt."""
     with Recording(tmp_path, selection=Selection("request")):
         llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
         llm.chat([{"role": "user", "content": "Hi"}], SamplingParams(max_tokens=2, seed=3), use_tqdm=False)
@@ -373,7 +373,7 @@ def test_chat(tmp_path: Path, qwen2_checkpoint: Path):
 
 
 def test_cached_blocks_are_not_new(tmp_path: Path, qwen2_checkpoint: Path):
-    """A prompt that comes again shares its full blocks: they are told as hits, and only the others as new."""
+    """A repeated prompt shares its full blocks: they are recorded as hits, and only the others as new."""
     with Recording(tmp_path, script="script.py"):
         llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32, block_size=16)
         for _ in range(2):
@@ -397,7 +397,7 @@ def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):
 
 
 def test_an_aborted_batch(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where a request cannot be added, those of its batch that were added before are recorded as aborted."""
+    """When a request cannot be added, the requests of its batch added before it are recorded as aborted."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
     core = llm.llm_engine.engine_core
     add_request = core.add_request
@@ -415,7 +415,7 @@ def test_an_aborted_batch(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: p
 
 
 def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    """A client that cannot be made: the user's line, what was passed and the decision are told all the same."""
+    """A client that cannot be made still has its source line, arguments and decision recorded."""
 
     def fails(*args: Any) -> None:
         raise ValueError("no process today")

@@ -1,4 +1,4 @@
-"""The engine core in a process of its own, recorded: one trace shows both sides."""
+"""Recording of an engine core in its own process: one trace has both sides."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ HEADERS = [{"traceparent": f"00-{digit * 32}-{digit * 16}-01"} for digit in "12"
 
 @dataclass
 class Run:
-    """A recorded run, what its live log heard, and what it returned."""
+    """A recorded run, the spans of its live log, and its outputs."""
 
     trace: Trace
     heard: list[Span]
@@ -35,7 +35,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two prompts through a SyncMPClient, recorded; and in this process, not recorded."""
+    """Run two prompts through a SyncMPClient with a recording, and in this process without one."""
     folder = tmp_path_factory.mktemp("run")
     heard: list[Span] = []
     prompts = ["The sky is", "One, two,"]
@@ -48,15 +48,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_nothing_went_wrong(run: Run):
-    """No probe failed or was missing in either process, and the tokens are those of the engine in this process."""
+    """No probe failed or was missing in either process, and the tokens are those of the in-process engine."""
     assert (run.stats["problems"], run.stats["missing"]) == ([], [])
-    assert run.stats["calls"] == len(run.trace.spans) - 2  # the requests' lives are no calls
+    assert run.stats["calls"] == len(run.trace.spans) - 2  # requests' lives are not calls
     tokens = [[output.outputs[0].token_ids for output in outputs] for outputs in (run.outputs, run.bare)]
     assert tokens[0] == tokens[1]
 
 
 def test_one_tree_over_both_processes(run: Run):
-    """Every call hangs below the script, those of the engine core below the call that started its process."""
+    """Every call is below the script; the engine core's calls are below the call that started its process."""
     assert run.trace.orphans == []
     assert [root.name for root in run.trace.roots] == ["script.py", "llm_request", "llm_request"]
     [core] = run.trace.named("EngineCoreProc.run_engine_core")
@@ -75,19 +75,19 @@ def test_one_tree_over_both_processes(run: Run):
 
 
 def test_its_memory_is_taken_at_the_start(run: Run):
-    """A process that lasts writes to its whole KV cache before it takes a request, so that it never grows by it."""
+    """A long-lived process writes to its whole KV cache before its first request, so its memory does not grow later."""
     asked = [span.attributes[names.ARGUMENTS] for span in run.trace.named("UniProcExecutor.collective_rpc")]
     taken, steps_begin = asked.index(["method=prefault_kv_cache"]), asked.index(["method=execute_model"])
     assert taken < steps_begin
 
 
 def test_no_call_failed(run: Run):
-    """That the engine core is told to end is no failure, and all its calls have ended."""
+    """Ending the engine core is no failure, and all its calls have ended."""
     assert [span.name for span in run.trace.spans if span.error is not None or span.open] == []
 
 
 def test_loops(run: Run):
-    """The calls that go on for as long as the engine does are marked, and run in their threads."""
+    """Calls that last as long as the engine are marked, and run in their threads."""
     loops = {span.name: span for span in run.trace.spans if span.attributes.get(names.CALL_KIND) == "loop"}
     assert set(loops) == {
         "SyncMPClient.process_outputs_socket", "EngineCoreProc.process_input_sockets",
@@ -101,7 +101,7 @@ def test_loops(run: Run):
 
 
 def test_requests_are_linked_from_the_other_process(run: Run):
-    """A request's life is made where it is submitted, once; the engine core's steps link to it."""
+    """A request's life is created once, at its submission; the engine core's steps link to it."""
     lives = run.trace.named(names.REQUEST_SPAN)
     assert len(lives) == len({life.trace_id for life in lives}) == 2
     assert {life.process and life.process.name for life in lives} == {"main"}
@@ -118,7 +118,7 @@ def test_requests_are_linked_from_the_other_process(run: Run):
 
 
 def test_tokens_have_texts(run: Run):
-    """The engine core knows only token ids; their texts are told all the same."""
+    """Tokens have texts, although the engine core has only token ids."""
     for life, output in zip(run.trace.named(names.REQUEST_SPAN), run.outputs, strict=True):
         name = life.attributes[names.REQUEST_ID]
         sampled = [one for step in steps(run.trace) for one in step.sampled if one.request_id == name]
@@ -127,7 +127,7 @@ def test_tokens_have_texts(run: Run):
 
 
 def test_messages(run: Run):
-    """Every message is sent once and received once, with the same id, type and number of bytes."""
+    """Every message is sent and received once, with the same id, type and number of bytes."""
     ends: dict[str, dict[str, tuple[Any, ...]]] = {"send": {}, "receive": {}}
     for span in run.trace.spans:
         if names.MESSAGE_ID in span.attributes:
@@ -140,7 +140,7 @@ def test_messages(run: Run):
 
 
 def test_outputs_name_the_step_that_made_them(run: Run):
-    """The message with a step's outputs carries the step's number where it is sent; nothing else does."""
+    """Only the sent message with a step's outputs has the step's number."""
     named = [span for span in run.trace.spans if names.MESSAGE_STEP in span.attributes]
     assert named == [one.send for one in run.trace.messages if one.send.attributes[names.MESSAGE_TYPE] == "OUTPUTS"]
     made = {step.index: step.span for step in steps(run.trace) if step.sampled}
@@ -149,7 +149,7 @@ def test_outputs_name_the_step_that_made_them(run: Run):
 
 
 def test_the_live_log_hears_both(run: Run):
-    """Each span that ended is heard once, those of the other process among those of this one, children first."""
+    """The live log receives each ended span of both processes once, children first."""
     assert sorted(span.span_id for span in run.heard) == sorted(span.span_id for span in run.trace.spans)
     order = {span.span_id: place for place, span in enumerate(run.heard)}
     for span in run.trace.named("EngineCore._schedule", "EngineCore.step_fn"):
@@ -161,7 +161,7 @@ def test_the_live_log_hears_both(run: Run):
 
 
 def test_headers_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A request that comes with a traceparent belongs to that trace, below that span; its other headers stay."""
+    """A request with a traceparent belongs to that trace, below that span; its other headers stay."""
     trace_id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     llm = LLM(num_gpu_blocks_override=64)
     seen: list[Any] = []
@@ -187,7 +187,7 @@ def test_headers_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_id_that_is_used_again_at_once(tmp_path: Path):
-    """Each of the two requests has a life of its own, made where it was submitted, and steps that are linked to it."""
+    """Two requests with the same id have separate lives, each linked to its own steps."""
     with Recording(tmp_path, selection=Selection("step")) as recording, engines_in_threads():
         llm = LLM(num_gpu_blocks_override=64, multiprocess_mode=True)
         client = llm.llm_engine.engine_core
@@ -200,7 +200,7 @@ def test_an_id_that_is_used_again_at_once(tmp_path: Path):
         client.shutdown()
     assert recording.stats["problems"] == []
     trace = RunFolder.open(tmp_path).trace
-    assert trace.named(names.REQUEST_SPAN) == []  # here nobody has submitted them
+    assert trace.named(names.REQUEST_SPAN) == []  # no submission was recorded
     links = [link.span_id for step in trace.named("EngineCore.step_fn") for link in step.links]
     assert set(links) == {"1" * 16, "2" * 16}
     assert links.count("2" * 16) == PARAMS.max_tokens

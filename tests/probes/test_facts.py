@@ -1,4 +1,4 @@
-"""What captures keep of a run is plain data: it holds no object of the engine, and can go to another process."""
+"""Facts that captures keep are plain data: they hold no engine object, and can be sent to another process."""
 
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ PLAIN = {type(None), bool, int, float, str, bytes}
 
 @probe
 def ask(llm: Any, params: list[SamplingParams], prompt: str = "The sky is") -> Any:
-    """A function of the user's."""
+    """A user's function."""
     return llm.generate([prompt] * len(params), params, use_tqdm=False)
 
 
 def not_plain(value: Any) -> list[str]:
-    """The classes of what is not plain in there."""
+    """Return the classes of all values that are not plain data."""
     kind = type(value)
     if kind in (tuple, list):
         return [one for inner in value for one in not_plain(inner)]
@@ -40,7 +40,7 @@ def not_plain(value: Any) -> list[str]:
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Which of the facts that are written are not plain, by the function they are of."""
+    """Return the facts that are not plain data, by function."""
     found: dict[str, Any] = {}
     encoded = Recorder._encoded
 
@@ -55,7 +55,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_facts_are_plain_data(kept: dict[str, Any], tmp_path: Path):
-    """All that is kept of a run in which requests are held, preempted, constrained, sampled and refused is plain."""
+    """Facts are plain data when requests are held, preempted, constrained, sampled and refused."""
     asked = [
         SamplingParams(temperature=0.7, top_k=3, seed=1, max_tokens=4, stop=["z"]),
         SamplingParams(temperature=0, structured_outputs=StructuredOutputsParams(choice=["yes", "no"]), max_tokens=4),
@@ -76,14 +76,14 @@ def test_facts_are_plain_data(kept: dict[str, Any], tmp_path: Path):
 
 
 def test_tokens_have_their_texts_without_the_tokenizers_file(tmp_path: Path):
-    """Texts are made with what was taken of the tokenizer: its files may be gone."""
+    """Token texts need no tokenizer files once the tokenizer was loaded."""
     folder = make_checkpoint(tmp_path / "model", "qwen2")
     llm = LLM(str(folder), dtype="float32", num_gpu_blocks_override=32)
     for file in folder.glob("*token*"):
         file.unlink()
     tokenizer = llm.get_tokenizer()
     params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
-    for name in ("once", "again"):  # what was told in one recording is told in the next as well
+    for name in ("once", "again"):  # also in the next recording
         trace = record(tmp_path / name, lambda: llm.generate("Hi", params, use_tqdm=False), CATALOG)
         told = [span.attributes for span in trace.named("EngineCore.step_fn")]
         assert [one[names.STEP_SAMPLED_TEXTS] for one in told] == [
@@ -92,7 +92,7 @@ def test_tokens_have_their_texts_without_the_tokenizers_file(tmp_path: Path):
 
 
 def test_every_token_has_the_text_that_its_tokenizer_makes():
-    """Also one that was added to the tokenizer, with a decoder that is not its file's; nothing without a tokenizer."""
+    """Token texts are those of the tokenizer, also for added tokens and other decoders; without one there are none."""
     from tokenizers.decoders import Fuse
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""Installation: only what is asked for is wrapped, once, and everything is put back."""
+"""Installation of probes: only requested functions are wrapped, once, and all are restored."""
 
 import importlib
 import sys
@@ -53,19 +53,19 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def entry(path: str, level: Any = "request", **options: Any) -> Entry:
-    """An entry for something in the module."""
+    """Return a catalog entry for a function of the module."""
     return Entry(f"thing.parts:{path}", level, **options)
 
 
 def snapshot(module: Any) -> dict[str, dict[str, Any]]:
-    """Every object of the module and its classes."""
+    """Return every object of the module and its classes."""
     return {name: dict(vars(one)) for name, one in vars(module).items() if isinstance(one, type)} | {
         "": dict(vars(module))
     }
 
 
 def test_everything_is_put_back(module: Any, tmp_path: Path):
-    """After a recording all classes and the module hold the very objects they held before."""
+    """After a recording all classes and the module hold the same objects as before."""
     before = snapshot(module)
     names = (
         "Base.inherited",
@@ -87,7 +87,7 @@ def test_everything_is_put_back(module: Any, tmp_path: Path):
 
 
 def test_an_import_that_outlasts_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A module that is being imported when the recording ends is left as its source has it."""
+    """A module still being imported at the end of the recording stays as its source defines it."""
     (tmp_path / "lasting.py").write_text(
         "import sys\nsys.modules['lasting_recording'].stop()\ndef helper(): return 1\n"
     )
@@ -102,7 +102,7 @@ def test_an_import_that_outlasts_the_recording(tmp_path: Path, monkeypatch: pyte
 
 
 def test_only_the_chosen_detail_is_wrapped(module: Any, tmp_path: Path):
-    """What is deeper than the detail stays the object it was."""
+    """Functions deeper than the chosen detail are not replaced."""
     before = snapshot(module)
     recording = Recording(
         tmp_path / "run",
@@ -115,7 +115,7 @@ def test_only_the_chosen_detail_is_wrapped(module: Any, tmp_path: Path):
 
 
 def test_classes_and_inheritance(module: Any, tmp_path: Path):
-    """A method is wrapped where it is defined, even for a subclass's entry, and named by the class it is called on."""
+    """A method is wrapped where it is defined, even for a subclass's entry, and named by the receiver's class."""
 
     def run() -> None:
         thing = module.Thing()
@@ -133,7 +133,7 @@ def test_classes_and_inheritance(module: Any, tmp_path: Path):
 
 
 def test_functions_of_modules_go_by_their_file(module: Any, tmp_path: Path):
-    """A function that no class has is its file's; one whose file's name says nothing has the folder before it."""
+    """A module-level function is named by its file; for uninformative file names the folder is added."""
     trace = record(tmp_path, lambda: module.helper(1), [entry("helper")])
     assert [span.lifeline for span in trace.named("helper")] == ["parts.py"]
     assert file_of("tracellm.engine.core.sched.utils") == "sched/utils.py"
@@ -142,14 +142,14 @@ def test_functions_of_modules_go_by_their_file(module: Any, tmp_path: Path):
 
 
 def test_a_method_whose_object_is_given_by_name(module: Any, tmp_path: Path):
-    """`Class.method(self=object)` is a call like any other."""
+    """`Class.method(self=object)` is recorded like any other call."""
     trace = record(tmp_path, lambda: module.Other.overridden(self=module.Other()), [entry("Other.overridden")])
     [span] = [span for span in trace.spans if span.method == "overridden"]
     assert span.error is None
 
 
 def test_what_is_missing_is_listed(module: Any, tmp_path: Path):
-    """Targets that are not there, or are no functions, are listed; so are those that only `object` has."""
+    """Missing targets, non-functions and methods of `object` alone are listed as missing."""
     targets = (
         "Thing.gone",
         "Gone.method",
@@ -166,8 +166,7 @@ def test_what_is_missing_is_listed(module: Any, tmp_path: Path):
 
 
 def test_modules_are_wrapped_when_they_are_imported(module: Any, tmp_path: Path):
-    """A module that is imported during the recording is wrapped then, and until
-    then it is not missing."""
+    """A module imported during the recording is wrapped at import, and not missing before."""
     for name in ("thing", "thing.parts"):
         del sys.modules[name]
     finders = list(sys.meta_path)
@@ -183,7 +182,7 @@ def test_modules_are_wrapped_when_they_are_imported(module: Any, tmp_path: Path)
 
 @pytest.mark.parametrize("thins", [True, False])
 def test_what_a_user_has_patched_meanwhile_stays(module: Any, tmp_path: Path, thins: bool):
-    """What somebody else has put in a probe's place during the run stays when probes come off; other probes do."""
+    """A user's replacement of a probe stays when probes are removed; other probes go."""
     original = module.Thing.overridden
     with Recording(
         tmp_path / "run", catalog=[entry("helper", "layer"), entry("Thing.overridden", "layer")]
@@ -199,7 +198,7 @@ def test_what_a_user_has_patched_meanwhile_stays(module: Any, tmp_path: Path, th
 
 
 def test_a_patch_that_is_undone_after_thinning(module: Any, tmp_path: Path):
-    """Where a user takes a patch off again after the recording was thinned, its end still puts the original back."""
+    """If a user removes a patch after the depth was reduced, the end of the recording restores the original."""
     original = module.helper
     with Recording(tmp_path / "run", catalog=[entry("helper", "layer")]) as recording:
         wrapped, module.helper = module.helper, None
@@ -209,7 +208,7 @@ def test_a_patch_that_is_undone_after_thinning(module: Any, tmp_path: Path):
 
 
 def test_an_entry_that_cannot_be_installed(module: Any, tmp_path: Path):
-    """It is skipped and told with its target and the error; the module is imported and other entries are recorded."""
+    """An entry that fails to install is reported with its target and error; the import and other entries succeed."""
     for name in ("thing", "thing.parts"):
         del sys.modules[name]
     catalog = [entry("Thing.overridden", begins_trace=lambda args, kwargs: ""), entry("helper")]
@@ -226,7 +225,7 @@ def test_an_entry_that_cannot_be_installed(module: Any, tmp_path: Path):
 
 
 def test_a_library_function_that_cannot_be_replaced(module: Any):
-    """A patch that fails is told and skipped; the module keeps that function, and gets its other patches."""
+    """A failed patch of a library function is reported and skipped; the module's other patches succeed."""
     original = module.Other.overridden
     problems: list[Mistake] = []
 
@@ -246,11 +245,11 @@ def test_a_library_function_that_cannot_be_replaced(module: Any):
 
 
 class OldFinder:
-    """A finder of before Python 3.4, which later ones pass over."""
+    """A finder in the style before Python 3.4, ignored by later versions."""
 
 
 class FixedLoader:
-    """A loader that takes no attributes."""
+    """A loader that allows no attributes."""
 
     __slots__ = ()
 
@@ -261,7 +260,7 @@ class FixedLoader:
 
 
 class FixedFinder:
-    """Finds `fixed`."""
+    """A finder of `fixed`."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         loader: Any = FixedLoader()
@@ -269,7 +268,7 @@ class FixedFinder:
 
 
 def test_what_the_hook_cannot_do_breaks_no_import(monkeypatch: pytest.MonkeyPatch):
-    """A finder without `find_spec`, and a loader that cannot be changed, are passed over: imports succeed."""
+    """Finders without `find_spec` and read-only loaders are skipped, and imports succeed."""
     monkeypatch.setattr(sys, "meta_path", [OldFinder(), FixedFinder(), *sys.meta_path])
     hook = ImportHook({"fixed", "zipfile"}.__contains__, lambda module: None)
     hook.start()
@@ -284,8 +283,7 @@ def test_what_the_hook_cannot_do_breaks_no_import(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("thins", [True, False])
 def test_a_function_that_others_have_imported(module: Any, tmp_path: Path, thins: bool):
-    """Where it was imported from a module in which it is wrapped, it comes off as there: when it goes too deep, and at
-    the end."""
+    """A function imported from a module where it is wrapped is restored when it is too deep, and at the end."""
     Path(module.__file__).with_name("importer.py").write_text("from thing.parts import helper\n")
     importlib.invalidate_caches()
     original = module.helper
@@ -299,7 +297,7 @@ def test_a_function_that_others_have_imported(module: Any, tmp_path: Path, thins
 
 
 def test_a_module_whose_import_fails(module: Any, tmp_path: Path):
-    """An import that fails, fails as it would without probes, and may succeed later."""
+    """A failing import fails as without probes, and may succeed later."""
     source = Path(module.__file__)
     for name in ("thing", "thing.parts"):
         del sys.modules[name]
@@ -315,14 +313,14 @@ def test_a_module_whose_import_fails(module: Any, tmp_path: Path):
 
 
 def test_functions_kept_from_a_recording(module: Any, tmp_path: Path):
-    """A wrapped function that somebody kept does nothing but call when the recording is over."""
+    """A wrapped function kept after the recording only calls the original."""
     kept = []
     record(tmp_path / "run", lambda: kept.append(module.helper), [entry("helper")])
     assert kept[0](5) == 5
 
 
 def test_a_capture_that_fails(module: Any, tmp_path: Path):
-    """A mistake in the catalog stops that part of that probe, is told once, and changes nothing else."""
+    """A failing capture is reported once and disabled; nothing else changes."""
 
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("oops")
@@ -353,8 +351,7 @@ def test_a_capture_that_fails(module: Any, tmp_path: Path):
 
 
 def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
-    """What a call gives arrives at the nearest call of the named function around it, through calls between; and nowhere
-    else."""
+    """A fact reaches only the nearest enclosing call of the named function, through calls between."""
     seen: list[Any] = []
     catalog = [
         entry(
@@ -365,7 +362,7 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
     ]
 
     def run() -> None:
-        module.helper(7)  # nobody to give it to
+        module.helper(7)  # no enclosing call to receive it
         module.Thing().inherited()
         module.Base().inherited()
 
@@ -374,7 +371,7 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
 
 
 def test_several_hooks_may_wait_for_a_module(module: Any):
-    """Each that waits for a module is called back once it has been imported, and its loader is as it was."""
+    """All hooks that wait for a module are called after its import, and its loader is restored."""
     heard: list[str] = []
     hooks = [ImportHook("thing.parts".__eq__, partial(_hear, heard, one)) for one in "ab"]
     del sys.modules["thing.parts"]
@@ -396,13 +393,13 @@ def _hear(heard: list[str], one: str, module: Any) -> None:
 
 
 def test_a_function_may_have_another_name_in_another_version(module: Any, tmp_path: Path):
-    """Of an entry's names the first that is there is wrapped; it is missing when none of them is, and only then."""
+    """The first existing name of an entry is wrapped; the entry is missing only if no name exists."""
     entries = [
         entry("Thing.renamed", other_targets=("thing.parts:Other.overridden", "thing.parts:Base.overridden")),
         entry("gone", other_targets=("thing.nowhere:gone", "thing.parts:Gone.gone")),
         Entry("thing.nowhere:helper", "request", other_targets=("thing.parts:helper",)),
         Entry("thing.nowhere:Gone.gone", "request"),
-        entry("gone_elsewhere", other_targets=("thing.later:gone",)),  # where it may be, for all that is known
+        entry("gone_elsewhere", other_targets=("thing.later:gone",)),  # its module is not imported yet
         Entry("nothing.parts:helper", "request"),
     ]
     Path(module.__file__).with_name("later.py").touch()

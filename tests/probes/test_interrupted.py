@@ -1,4 +1,4 @@
-"""Requests that are cut short: what is told of them is what the engine had made until then."""
+"""Interrupted requests: the recording has all that the engine produced before."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ STEPS = 4
 
 
 def interrupt_after(steps: int, llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C, when so many steps of the engine core are done."""
+    """Raise KeyboardInterrupt after so many steps of the engine core."""
     core: Any = llm.llm_engine.engine_core
     original: Any = core.get_output
     done: list[Any] = []
@@ -30,7 +30,7 @@ def interrupt_after(steps: int, llm: LLM, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_tokens_that_nobody_was_given(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of an interrupted `generate`, which gives nothing before the end, each request has the tokens of its steps."""
+    """After an interrupted `generate` each request has the tokens of its steps, although none were returned."""
     with Recording(tmp_path):
         llm = LLM(str(qwen2_checkpoint), dtype="float32", num_gpu_blocks_override=32)
         interrupt_after(STEPS, llm, monkeypatch)

@@ -1,4 +1,4 @@
-"""A process that is killed loses at most the last second of what it did."""
+"""A killed process loses at most its last second of records."""
 
 import signal
 import subprocess
@@ -38,12 +38,14 @@ outer(0)
 """
 
 ROUNDS = 4
-"""So many rounds the recorder's thread makes, at least, in a second."""
+"""Minimum rounds of the recorder's thread in a second."""
 
 
 def killed(folder: Path, rounds: int, ring: int = 0) -> int:
-    """How many calls a program said that it had made a second before it was killed, after so many
-    rounds of the recorder's thread."""
+    """Return the number of calls that a program reported a second before it was killed.
+
+    The recorder's thread had so many rounds in that time.
+    """
     said = [(0, 0)]
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), str(ring)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -59,7 +61,7 @@ def killed(folder: Path, rounds: int, ring: int = 0) -> int:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Of the calls in the recording that ended, the numbers in order; all of them within what called them."""
+    """Return the numbers of the ended calls in order; all are within their caller."""
     assert convert_folder(folder) == []
     run = RunFolder.open(folder)
     assert {problem.code for problem in run.problems} <= {"manifest_missing", "trace_torn"}
@@ -69,7 +71,7 @@ def numbers(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("rounds", [6, 9])
 def test_a_killed_process_loses_its_last_second_at_most(tmp_path: Path, rounds: int):
-    """All calls that it said it had made more than a second before its end are there, none is missing in between."""
+    """All calls reported more than a second before the kill are recorded, without gaps."""
     due = killed(tmp_path, rounds)
     there = numbers(tmp_path)
     assert there == list(range(len(there)))
@@ -78,10 +80,10 @@ def test_a_killed_process_loses_its_last_second_at_most(tmp_path: Path, rounds: 
 
 
 def test_a_killed_process_keeps_its_ring(tmp_path: Path):
-    """The last spans are there, up to a second before the end, and what they are called by is told of."""
+    """The ring has the last spans up to a second before the kill, with their callers."""
     due = killed(tmp_path, 7, ring=500)
     there = numbers(tmp_path)
     assert there == list(range(there[0], there[-1] + 1))
     assert there[-1] + 1 >= due
     assert there[0] > 0
-    assert len(there) >= 400  # among 500 spans there are those of `middle`
+    assert len(there) >= 400  # 500 spans include some of `middle`

@@ -1,4 +1,4 @@
-"""The live feed: few kinds of spans while the run goes on, of all processes, in the order in which they ended."""
+"""The live feed: selected spans of all processes during the run, ordered by their ends."""
 
 import os
 from pathlib import Path
@@ -24,12 +24,12 @@ from tracellm.trace.steps import STEP_SPAN
 
 @probe
 def work(number: int) -> int:
-    """Something to record."""
+    """A function to record."""
     return number
 
 
 class Listener:
-    """Keeps the spans that it gets."""
+    """Listener that keeps its spans."""
 
     def __init__(self, *wanted: str) -> None:
         self.names = frozenset(wanted)
@@ -44,7 +44,7 @@ HEAD = Header({names.PROCESS_PID: 2, names.PROCESS_NAME: "EngineCore_0"}, (10**1
 
 
 def other_process(traces: Path, name: str = "EngineCore_0-2") -> RecordFile:
-    """The record file of another process, in which `wanted`, `plain` and `custom` are defined."""
+    """The record file of another process, with the sites `wanted`, `plain` and `custom`."""
     traces.mkdir(parents=True, exist_ok=True)
     file = RecordFile(traces / f"{name}.records")
     probes = [
@@ -58,12 +58,12 @@ def other_process(traces: Path, name: str = "EngineCore_0-2") -> RecordFile:
 
 
 def record(site: int, call: int, end: int, error: Any = None) -> tuple[Any, ...]:
-    """A call of this site that ended then."""
+    """Return a record of a call of this site with this end."""
     return site, call, 0, 0, 0, end, None, error
 
 
 def test_a_listener_gets_what_it_wants(tmp_path: Path):
-    """It gets the spans of its names, while the run goes on, with the ids that the trace has."""
+    """A listener gets the spans of its names during the run, with the ids of the trace."""
     listener = Listener("work")
     with Recording(tmp_path, catalog=(), listener=listener):
         for number in range(300):
@@ -76,7 +76,7 @@ def test_a_listener_gets_what_it_wants(tmp_path: Path):
 
 @pytest.mark.parametrize("in_short", [True, False])
 def test_what_has_no_more_than_arguments_is_left_out(tmp_path: Path, in_short: bool):
-    """A call with attributes of its own is fed, unless they are arguments and result; all are in the trace."""
+    """Calls with only arguments and result are left out of the feed; all are in the trace."""
     listener = Listener("something else")
     entry = Entry("m:told", "step", capture=lambda *_: 1, attributes=lambda facts: {names.RESULT: str(facts)})
     told = Probe("told", "step", span_name="told", in_short=in_short, capture=lambda *_: 1, attributes=dict, timed=True)
@@ -90,7 +90,7 @@ def test_what_has_no_more_than_arguments_is_left_out(tmp_path: Path, in_short: b
 
 
 def test_a_tail_reads_what_is_added(tmp_path: Path):
-    """Only whole frames, each once; names that nobody wants are left out, unless they failed."""
+    """A tail reads each whole frame once; spans of other names are left out unless they failed."""
     file = other_process(tmp_path)
     tail = RecordTail(tmp_path, wanted=["wanted"])
     assert tail.new(100) == []
@@ -105,8 +105,7 @@ def test_a_tail_reads_what_is_added(tmp_path: Path):
 
 
 def test_a_tail_follows_a_ring(tmp_path: Path):
-    """A segment that is set aside is read to its end, then the one that replaced it; what was gone before is
-    counted."""
+    """A tail reads a replaced segment to its end, then its successor, and counts the segments it missed."""
     file = other_process(tmp_path)
     tail = RecordTail(tmp_path)
     file.append(encode(RECORDS, 0, [record(0, 1, 5)]))
@@ -137,7 +136,7 @@ def test_a_tail_follows_a_ring(tmp_path: Path):
 
 
 def test_others_are_fed_in_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Spans are held until those that ended before them in other processes must have come."""
+    """Spans wait until all earlier ones of other processes must have arrived."""
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
     listener = Listener("wanted", "work")
     with Recording(tmp_path, catalog=(), listener=listener) as recording:
@@ -157,7 +156,7 @@ def test_others_are_fed_in_their_place(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Beyond a bound the feed leaves out what waits, and counts it; the trace has all."""
+    """A feed beyond its bound skips and counts waiting spans; the trace has all."""
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
     monkeypatch.setattr(live_feed, "_MOST_BEHIND", 50)
     listener = Listener("work")
@@ -174,7 +173,7 @@ def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_tail_of_a_file_that_is_only_being_made(tmp_path: Path):
-    """Until a file has its header there is nothing to read, and nothing goes wrong."""
+    """A tail of a file without a header reads nothing and does not fail."""
     (tmp_path / "main-1.records").touch()
     tail = RecordTail(tmp_path)
     assert tail.new(10) == []
@@ -185,7 +184,7 @@ def test_a_tail_of_a_file_that_is_only_being_made(tmp_path: Path):
 
 
 def test_steps_have_what_calls_deep_in_them_give(tmp_path: Path):
-    """A step that is fed has its sampled tokens, though the calls between it and the sampler are not fed."""
+    """A fed step has its sampled tokens, although the calls down to the sampler are not fed."""
     listener = Listener(STEP_SPAN)
     with Recording(tmp_path, listener=listener):
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)

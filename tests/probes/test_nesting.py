@@ -1,4 +1,4 @@
-"""Random trees of calls of all kinds: what is recorded is the tree that was called."""
+"""Random trees of calls of all kinds: the recorded tree is the called one."""
 
 import asyncio
 import tempfile
@@ -25,7 +25,7 @@ trees: st.SearchStrategy[Tree] = st.recursive(
 
 
 async def run(tree: Tree) -> None:
-    """Call what the tree says."""
+    """Make the calls of the tree."""
     kind, below = tree
     if kind == "function":
         function(below)
@@ -45,7 +45,7 @@ async def run(tree: Tree) -> None:
 
 
 def run_now(tree: Tree) -> None:
-    """The same where nothing can be awaited: all kinds of calls become functions and generators."""
+    """Make the calls without awaiting: all kinds become functions and generators."""
     kind, below = tree
     if kind in ("generator", "stream"):
         for _ in generator(below):
@@ -56,14 +56,14 @@ def run_now(tree: Tree) -> None:
 
 @probe
 def function(below: list[Tree]) -> None:
-    """Calls in turn."""
+    """Call the children in turn."""
     for tree in below:
         run_now(tree)
 
 
 @probe
 def generator(below: list[Tree]) -> Any:
-    """Calls in turn, yielding before each."""
+    """Call the children in turn, yielding before each."""
     for tree in below:
         yield
         run_now(tree)
@@ -71,7 +71,7 @@ def generator(below: list[Tree]) -> Any:
 
 @probe
 async def coroutine(below: list[Tree]) -> None:
-    """Calls in turn, waiting before each."""
+    """Call the children in turn, waiting before each."""
     for tree in below:
         await asyncio.sleep(0)
         await run(tree)
@@ -79,7 +79,7 @@ async def coroutine(below: list[Tree]) -> None:
 
 @probe
 async def swallowed(below: list[Tree]) -> None:
-    """Calls in turn, then fails."""
+    """Call the children in turn, then fail."""
     for tree in below:
         await run(tree)
     raise ValueError
@@ -87,14 +87,14 @@ async def swallowed(below: list[Tree]) -> None:
 
 @probe
 async def stream(below: list[Tree]) -> Any:
-    """Calls in turn, yielding before each."""
+    """Call the children in turn, yielding before each."""
     for tree in below:
         yield
         await run(tree)
 
 
 def expected(tree: Tree, waiting: bool = True) -> tuple[str, list[Any]]:
-    """The tree of span names that should be recorded."""
+    """Return the tree of span names to be recorded."""
     kind, below = tree
     if waiting:
         name = "coroutine" if kind == "task" else kind
@@ -105,14 +105,14 @@ def expected(tree: Tree, waiting: bool = True) -> tuple[str, list[Any]]:
 
 
 def recorded(trace: Trace, span: Span) -> tuple[str, list[Any]]:
-    """The tree of span names that was."""
+    """Return the recorded tree of span names."""
     return span.name, [recorded(trace, child) for child in trace.children(span)]
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(st.lists(trees, max_size=3))
 def test_the_recorded_tree_is_the_called_one(calls: list[Tree]):
-    """Every span is a child of the call it was made in, and within its time; nothing is lost or made up."""
+    """Every span is a child of its caller and within its time; no span is lost or added."""
 
     async def main() -> None:
         for tree in calls:
@@ -131,7 +131,7 @@ def test_the_recorded_tree_is_the_called_one(calls: list[Tree]):
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=25)
 @given(st.lists(trees, min_size=2, max_size=4))
 def test_side_by_side(calls: list[Tree]):
-    """Tasks that run at the same time do not mix their calls."""
+    """Concurrent tasks do not mix their calls."""
 
     async def main() -> None:
         await asyncio.gather(*(coroutine([tree]) for tree in calls))

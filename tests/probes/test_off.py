@@ -1,4 +1,4 @@
-"""Off is zero: what is not recorded is the very object that it was."""
+"""Zero cost without a recording: unrecorded functions are the original objects."""
 
 import concurrent.futures.thread
 import importlib
@@ -21,7 +21,7 @@ from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import LEVELS, Level
 
 ThreadContext = tuple[Any, str]
-"""A module or a class, and what one of its names is."""
+"""A module or a class, a name in it, and the object of that name."""
 
 LIBRARIES = [
     threading.Thread,
@@ -34,7 +34,7 @@ LIBRARIES = [
 
 @pytest.fixture(scope="module")
 def originals() -> dict[ThreadContext, Any]:
-    """Whatever the engine's modules and classes hold, and those of libraries."""
+    """Return all objects of the engine's modules and classes, and of libraries."""
     owners: list[Any] = [*LIBRARIES, importlib.import_module("fastapi.applications").FastAPI]
     for found in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
         module = importlib.import_module(found.name)
@@ -43,12 +43,12 @@ def originals() -> dict[ThreadContext, Any]:
 
 
 def changed(originals: dict[ThreadContext, Any]) -> set[ThreadContext]:
-    """The places that hold another object now."""
+    """Return the places that hold another object now."""
     return {(owner, name) for (owner, name), value in originals.items() if vars(owner).get(name) is not value}
 
 
 def places_of(entries: Iterable[Entry], originals: dict[ThreadContext, Any]) -> set[ThreadContext]:
-    """What a recording of these entries would wrap."""
+    """Return the places that a recording of these entries would wrap."""
     installation = Installation(entries, Selection(), [])
     installation.start()
     places = changed(originals)
@@ -58,7 +58,7 @@ def places_of(entries: Iterable[Entry], originals: dict[ThreadContext, Any]) -> 
 
 @pytest.mark.parametrize("detail", LEVELS)
 def test_what_is_not_recorded_is_the_original(tmp_path: Path, originals: dict[ThreadContext, Any], detail: Level):
-    """During a recording all that lies deeper is the object of its source, and after it everything, entry by entry."""
+    """Functions deeper than the level stay the originals during a recording, and all are restored after it."""
     assert changed(originals) == set()
     shallow = [entry for entry in CATALOG if LEVELS.index(entry.level) <= LEVELS.index(detail)]
     deep = [entry for entry in CATALOG if entry not in shallow]
@@ -72,7 +72,7 @@ def test_what_is_not_recorded_is_the_original(tmp_path: Path, originals: dict[Th
 
 
 def test_every_entry_is_put_back(originals: dict[ThreadContext, Any]):
-    """Each entry of the catalog alone wraps something of the engine, and leaves nothing of itself behind."""
+    """Each catalog entry alone wraps a function of the engine, and is removed without a trace."""
     for entry in CATALOG:
         assert places_of([entry], originals), entry.target
         assert changed(originals) == set(), entry.target

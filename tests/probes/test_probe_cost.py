@@ -1,4 +1,4 @@
-"""The benchmarks of probes and what the documentation shows of them."""
+"""The benchmarks of probes and their tables in the documentation."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def figures() -> Any:
-    """What the benchmark measures in one short round."""
+    """Figures of one short round of the benchmark."""
     short = ["--calls", "5", "--repeats", "1", "--later", "50", "--held", "20", "--burst", "100"]
     done = subprocess.run(
         [sys.executable, "benchmarks/probe_cost.py", "--json", *short],
@@ -37,12 +37,12 @@ def figures() -> Any:
 
 
 def structure(text: str) -> list[str]:
-    """The first cell of every row of its tables."""
+    """Return the first cell of every row of the tables."""
     return re.findall(r"^\| ?(.*?) \|", text, re.MULTILINE)
 
 
 def test_every_row_is_measured(figures: Any):
-    """The benchmark has a figure for each row of the table, bytes for whatever is held, and what comes later."""
+    """The benchmark has a figure for each row of the table, for bytes kept, and for later work."""
     assert set(figures["rows"]) == {f"{group}/{name}" for group, names in NAMES.items() for name in names}
     assert all(row["ns"] > 0 and row["low"] <= row["ratio"] <= row["high"] for row in figures["rows"].values())
     held = {name for name, row in figures["rows"].items() if row["bytes"] is not None}
@@ -53,7 +53,7 @@ def test_every_row_is_measured(figures: Any):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_has_the_benchmarks_rows(figures: Any, lang: str):
-    """What the page shows has the rows, and the columns, that the benchmark writes now."""
+    """The page has the rows and columns that the benchmark writes."""
     page = COST_PAGES[lang].read_text(encoding="utf-8")
     shown = re.search(r"<!-- made: probe-cost -->\n(.*?)<!-- end -->", page, re.DOTALL)
     assert shown is not None
@@ -67,7 +67,7 @@ def test_the_page_has_the_benchmarks_rows(figures: Any, lang: str):
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize(("place", "runs"), [("overhead", ["tiny", "qwen2"]), ("vllm-overhead", ["vllm"])])
 def test_the_page_tells_of_whole_runs(place: str, runs: list[str], lang: str):
-    """The tables of whole runs have the rows that benchmarks/overhead.py writes: each engine and model, each detail."""
+    """The tables of whole runs have the rows of benchmarks/overhead.py: each engine, model and detail."""
     page = COST_PAGES[lang].read_text(encoding="utf-8")
     shown = re.search(rf"<!-- made: {place} -->\n(.*?)<!-- end -->", page, re.DOTALL)
     assert shown is not None
@@ -78,7 +78,7 @@ def test_the_page_tells_of_whole_runs(place: str, runs: list[str], lang: str):
 
 
 def test_what_recording_costs_is_measured_by_a_process_recorded_from_its_start(tmp_path: Path):
-    """The process of an engine that is recorded tells what that has cost, and generates what one does that is not."""
+    """A recorded engine process reports its recording cost, and generates the tokens of an unrecorded one."""
     workload = Workload([[5, 6, 7]], [3])
     settings = {"model": str(ROOT / "tracellm" / "tiny"), "dtype": "float32", "max_model_len": 64, "max_num_seqs": 1}
     settings |= {"max_num_batched_tokens": 64, "kv_cache_bytes": 8 << 20, "text": True}
@@ -97,7 +97,7 @@ def test_what_recording_costs_is_measured_by_a_process_recorded_from_its_start(t
 
 
 def test_a_page_without_a_place(tmp_path: Path):
-    """Figures are put where the page wants them, and are not lost where it does not."""
+    """Figures replace those in their place of the page; a page without the place is refused."""
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- made: x -->\nold\n<!-- end -->\nafter\n")
     write_pages({"en": page}, "x", {"en": table(["a", "b"], [["1", "2"]])})

@@ -1,4 +1,4 @@
-"""Processes join the recording of the process that started them, and end it together."""
+"""Child processes join the recording of their parent, and end it with it."""
 
 import itertools
 import json
@@ -41,14 +41,14 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @probe
 def launches(name: str, target: Any, *args: Any, context: Any = SPAWN) -> Any:
-    """Starts a process."""
+    """Start a process."""
     process = context.Process(target=target, args=args, name=name)
     process.start()
     return process
 
 
 def test_a_spawned_process_joins(tmp_path: Path):
-    """It records into a file of its own, under the call that started it; the live log hears it, each span once."""
+    """A spawned process records into its own file, under its starting call; the live log has each span once."""
     heard: list[Span] = []
     with Recording(tmp_path, catalog=(), listener=heard.append, script="script.py") as recording:
         process = launches("Worker_0", loads)
@@ -72,7 +72,7 @@ def test_a_spawned_process_joins(tmp_path: Path):
 
 
 def test_a_process_that_knows_nothing_of_it_joins(tmp_path: Path):
-    """A spawned process joins before it has what it is to do, though nothing of that imports tracellm."""
+    """A spawned process joins before its work begins, although its work does not import tracellm."""
     with Recording(tmp_path, catalog=(), script="script.py") as recording:
         process = SPAWN.Process(target=works, name="Worker_0")
         process.start()
@@ -85,7 +85,7 @@ def test_a_process_that_knows_nothing_of_it_joins(tmp_path: Path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_processes_that_a_server_forks_join(tmp_path: Path):
-    """With `forkserver`, too, each joins as itself, below the call that started it, and hands over all at its end."""
+    """Each process of a `forkserver` joins below its starting call, and hands over everything at its end."""
     from multiprocessing.forkserver import _forkserver
 
     context = multiprocessing.get_context("forkserver")
@@ -105,7 +105,7 @@ def test_processes_that_a_server_forks_join(tmp_path: Path):
 
 
 def test_a_process_joins_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    """vLLM's plugin, which is loaded in a process that has joined already, does nothing and says nothing."""
+    """vLLM's plugin does nothing in a process that has already joined."""
     with Recording(tmp_path, catalog=()) as recording:
         launches("Worker_0", joins_again).join()
     assert [told["name"] for told in recording.processes] == ["main", "Worker_0"]
@@ -113,7 +113,7 @@ def test_a_process_joins_once(tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
 
 def test_a_process_finds_replaced_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What `--model NAME=PATH` says holds in a spawned process before it does anything, as vLLM's servers need it."""
+    """`--model NAME=PATH` takes effect in a spawned process before its work, as vLLM's servers need it."""
     monkeypatch.setenv("TRACELLM_MODELS", '{"some/model": "/folder"}')
     with Recording(tmp_path, catalog=()):
         process = launches("ApiServer_0", looks_for_a_model)
@@ -122,7 +122,7 @@ def test_a_process_finds_replaced_models(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_process_of_any_name(tmp_path: Path):
-    """A name that no file can have is the process's all the same, and its recording is where all others are."""
+    """A process keeps a name that is invalid as a file name, and its recording is in the same folder."""
     name = "/tmp/a/b\\" + "c" * 300
     with Recording(tmp_path, catalog=()) as recording:
         process = launches(name, loads)
@@ -133,7 +133,7 @@ def test_a_process_of_any_name(tmp_path: Path):
 
 
 def test_a_process_that_lives_on(tmp_path: Path):
-    """When the recording ends it ends in all processes, and what they did so far is there; they go on unrecorded."""
+    """At the end of the recording all processes stop recording, keep their records, and go on."""
     worked, go_on = SPAWN.Event(), SPAWN.Event()
     with Recording(tmp_path / "a", catalog=(), script="script.py") as recording:
         process = launches("EngineCore_0", lives_on, worked, go_on)
@@ -156,7 +156,7 @@ def test_a_process_that_lives_on(tmp_path: Path):
 
 
 def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
-    """The end is called once, in a non-daemon thread, which Python waits for."""
+    """The end is called once, in a non-daemon thread that Python waits for."""
     met: list[threading.Thread] = []
     status = Status(tmp_path, "Worker_0")
     for is_over in (False, True, True):
@@ -175,7 +175,7 @@ def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
 
 
 def test_a_process_that_is_killed_when_its_work_is_done(tmp_path: Path):
-    """Its recording has ended before Python tidies up, which some do not wait for: nothing is missing."""
+    """A process's recording ends before Python shuts down, so a kill at that moment loses nothing."""
     with Recording(tmp_path, catalog=(), script="script.py") as recording:
         process = launches("Worker_0", is_killed_at_its_end)
         process.join()
@@ -186,7 +186,7 @@ def test_a_process_that_is_killed_when_its_work_is_done(tmp_path: Path):
 
 @pytest.mark.parametrize("method", [one for one in ("spawn", "fork") if one in multiprocessing.get_all_start_methods()])
 def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path, method: str):
-    """Before it is terminated it hands over what it has, so that whoever does not wait for it loses nothing."""
+    """A process hands over its records before it is terminated, so nothing is lost without a wait."""
     context = multiprocessing.get_context(method)
     with Recording(tmp_path, script="script.py", selection=Selection("request", only=("probe",))) as recording:
         process = launches("Worker_0", works_and_waits, worked := context.Event(), context=context)
@@ -204,8 +204,7 @@ def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path, method:
 
 
 def test_a_process_that_is_killed(tmp_path: Path):
-    """What it did before the last moment is there, calls under way too; that it was killed is told, and that it may not
-    have been recorded as deep to its end."""
+    """A killed process keeps its records and open calls, and is reported as killed and perhaps limited in depth."""
     with Recording(tmp_path, catalog=(), script="script.py", selection=Selection(depth_limit=20_000)) as recording:
         process = launches("Worker_0", waits_to_be_killed, str(tmp_path / "trace" / "Worker_0"))
         process.join()
@@ -218,7 +217,7 @@ def test_a_process_that_is_killed(tmp_path: Path):
 
 
 def test_only_spawned_children_find_a_handle():
-    """Only multiprocessing's own child of the process that records joins; a child's subprocesses do not."""
+    """Only multiprocessing's own child of the recording process joins; a child's subprocesses do not."""
     told = json.dumps({"pid": 7})
     fork = ["python", "-c", "...", "--multiprocessing-fork"]
     assert find_handle({VARIABLE: told}, fork, 7) == {"pid": 7}
@@ -230,7 +229,7 @@ def test_only_spawned_children_find_a_handle():
 
 
 def test_a_users_subprocess_is_left_alone(tmp_path: Path):
-    """A program that a recorded process runs, and that records itself, does both as if nothing were recorded."""
+    """A recorded process can run a program that records itself, as without a recording."""
     program = (
         "import sys, os\nfrom tracellm.probes.recording import Recording\n"
         "from tests.probes.spawned_work import multiplies\n"
@@ -247,7 +246,7 @@ def test_a_users_subprocess_is_left_alone(tmp_path: Path):
 def test_how_long_the_end_of_others_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool, seconds: int
 ):
-    """The end of a process that does not notice it is soon given up; one that is still writing gets more time."""
+    """An unresponsive process is soon given up at the end; one still writing gets more time."""
     clock = itertools.count()
     monkeypatch.setattr(processes_module, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
     others = ProcessGroup(tmp_path)
@@ -262,7 +261,7 @@ def test_how_long_the_end_of_others_is_waited_for(
 
 
 def test_dead_processes_are_not_waited_for(tmp_path: Path):
-    """Status files that dead processes left are no reason to wait, and are removed."""
+    """Status files of dead processes cause no wait, and are removed."""
     together = ProcessGroup(tmp_path)
     (tmp_path / "Worker_0-1.process").write_text('{"pid": 1, "name": "Worker_0", "stats": {"calls": 3}}')
     (tmp_path / "Worker_1-2.process").write_text('{"pid": 2, "name":')
@@ -274,7 +273,7 @@ def test_dead_processes_are_not_waited_for(tmp_path: Path):
 
 
 def test_processes_are_listed_by_their_files(tmp_path: Path):
-    """Whether their records are converted or not, in one segment or two, without those of earlier recordings."""
+    """Processes are listed from converted and unconverted files and all segments, without earlier recordings."""
     for name in ("main-1.records", "Worker-2.before.records", "Worker-2.records", "child-3.jsonl", "old-4.jsonl"):
         (tmp_path / name).touch()
     found = recorded_processes(tmp_path / "main-1.jsonl", ["old-4.jsonl"])

@@ -1,4 +1,4 @@
-"""The record file: what was appended is read back, whatever interrupts the writing."""
+"""The record file: appended frames can be read back after any interruption of the writing."""
 
 import os
 import stat
@@ -29,12 +29,12 @@ HEAD = Header({"process.pid": 1}, (5, 3), 1, [(1, 1)], "a" * 32, "b" * 16)
 
 
 def record(number: int, facts: Any = None) -> tuple[Any, ...]:
-    """A record of a call with this number."""
+    """Return a record of a call with this number."""
     return 0, number, 0, 1, 10, 20, facts, None
 
 
 def written(path: Path, frames: int, calls: int = 3) -> RecordFile:
-    """A file with so many frames, of so many records each."""
+    """Write a file of so many frames with so many records each."""
     file = RecordFile(path)
     file.append(encode(HEADER, HEAD))
     for frame in range(frames):
@@ -44,7 +44,7 @@ def written(path: Path, frames: int, calls: int = 3) -> RecordFile:
 
 
 def read(path: Path) -> list[Frame]:
-    """All frames that can be read."""
+    """Return all readable frames."""
     reader = RecordReader(path)
     try:
         return list(reader.frames())
@@ -53,12 +53,12 @@ def read(path: Path) -> list[Frame]:
 
 
 def calls(frames: list[Frame]) -> list[int]:
-    """The numbers of the calls in these frames."""
+    """Return the numbers of the calls in these frames."""
     return [one[1] for frame in frames if frame.kind == RECORDS for one in frame.content.records]
 
 
 def test_what_is_appended_is_read(tmp_path: Path):
-    """Records, their facts and the end come back as they were, with lists for tuples."""
+    """Records, their facts and the end are read back unchanged, except that tuples become lists."""
     file = written(tmp_path / "main.records", 2)
     file.append(encode(RECORDS, 6, [record(6, {"a": (1, None, 2.5), "b": b"\x00"})]), encode(END, 99))
     file.close()
@@ -69,14 +69,14 @@ def test_what_is_appended_is_read(tmp_path: Path):
 
 
 def test_only_the_owner_may_read(tmp_path: Path):
-    """The file, which holds texts, has the mode 0600."""
+    """The file holds texts, so its mode is 0600."""
     file = written(tmp_path / "main.records", 1)
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
 @given(st.integers(0, 5), st.data())
 def test_a_file_that_was_cut_anywhere(tmp_path_factory: pytest.TempPathFactory, frames: int, data: st.DataObject):
-    """Wherever a killed process left off, every frame before is read, and the torn one is left out."""
+    """A file cut at any byte yields every frame before the cut, without the torn one."""
     path = tmp_path_factory.mktemp("cut") / "main.records"
     file = written(path, frames)
     file.close()
@@ -91,7 +91,7 @@ def test_a_file_that_was_cut_anywhere(tmp_path_factory: pytest.TempPathFactory, 
 
 @given(st.integers(20, 400), st.binary(min_size=1, max_size=9))
 def test_a_file_that_is_damaged_anywhere(tmp_path_factory: pytest.TempPathFactory, at: int, damage: bytes):
-    """Damage ends the reading, or changes values; nothing else happens."""
+    """Damage at any byte only ends the reading or changes values."""
     path = tmp_path_factory.mktemp("damaged") / "main.records"
     written(path, 4).close()
     content = bytearray(path.read_bytes())
@@ -101,7 +101,7 @@ def test_a_file_that_is_damaged_anywhere(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_a_frame_without_content(tmp_path: Path):
-    """A frame of no bytes, or of one, is damage: what came before it is read."""
+    """A frame of no bytes or one byte is damage; the frames before it are read."""
     for size in (0, 1):
         file = written(tmp_path / "main.records", 1)
         file._write(size.to_bytes(4, "little") + b"\x93"[:size])
@@ -110,7 +110,7 @@ def test_a_frame_without_content(tmp_path: Path):
 
 
 def test_a_file_that_grows(tmp_path: Path):
-    """A reader returns what came since it was asked last; half of a frame waits."""
+    """A reader returns the frames added since its last call; an incomplete frame waits."""
     file = written(tmp_path / "main.records", 1)
     reader = RecordReader(file.path)
     assert calls(list(reader.frames())) == [0, 1, 2]
@@ -126,7 +126,7 @@ def test_a_file_that_grows(tmp_path: Path):
 
 
 def test_another_format_is_refused(tmp_path: Path):
-    """A file of another version is named, and not guessed at."""
+    """A file of another version is refused by name."""
     path = tmp_path / "main.records"
     path.write_bytes(b"TRACELLM-RECORDS 9\n")
     with pytest.raises(RecordFileError, match="is no record file"):
@@ -134,7 +134,7 @@ def test_another_format_is_refused(tmp_path: Path):
 
 
 def test_what_could_be_written_in_part_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """When the disk is full in the midst of a frame, the next one takes its place."""
+    """A frame cut by a full disk is overwritten by the next one."""
     file = written(tmp_path / "main.records", 1)
     pwrite = os.pwrite
 
@@ -153,7 +153,7 @@ def test_what_could_be_written_in_part_is_overwritten(tmp_path: Path, monkeypatc
 
 
 def test_a_program_that_closes_all_files(tmp_path: Path):
-    """A file that the program opens under the same number is left alone, and ours is opened again."""
+    """If the program closes all files, ours is opened again, and a file with the reused number is left alone."""
     file = written(tmp_path / "main.records", 1)
     number = file._descriptor
     os.close(number)
@@ -167,7 +167,7 @@ def test_a_program_that_closes_all_files(tmp_path: Path):
 
 
 def test_segments_are_found_in_their_order(tmp_path: Path):
-    """The segments of a ring are found in the order in which they were written."""
+    """The segments of a ring are found in the order of writing."""
     path = tmp_path / "main-1.records"
     written(path, 1).set_aside(is_setup=True)
     written(path, 1).set_aside()
@@ -180,7 +180,7 @@ def test_segments_are_found_in_their_order(tmp_path: Path):
 
 
 def test_objects_without_a_form_of_their_own():
-    """Subclasses of plain types, NumPy's numbers and torch's dtypes are encoded as what they stand for."""
+    """Subclasses of plain types, NumPy's numbers and torch's dtypes are encoded as their plain values."""
     import numpy
     import torch
 

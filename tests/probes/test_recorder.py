@@ -1,5 +1,4 @@
-"""The recorder: what probed calls left behind is in the file when a step has ended, and nothing disturbs the
-program."""
+"""The recorder: records are in the file at the end of each step, and the program is never disturbed."""
 
 import os
 import signal
@@ -25,12 +24,12 @@ from tracellm.trace.run_folder import RunFolder
 
 @probe
 def work(number: int) -> int:
-    """Something to record."""
+    """A function to record."""
     return number
 
 
 def step(calls: int) -> None:
-    """A step of an engine, in which so much is done."""
+    """A step of an engine with so much work."""
     for number in range(calls):
         work(number)
 
@@ -40,19 +39,19 @@ recorded_step = wrap(step, Probe("step", "step", span_name="step", is_step=True)
 
 @probe
 def run_steps(count: int, calls: int = 1) -> None:
-    """The caller of steps."""
+    """Call the steps."""
     for _ in range(count):
         recorded_step(calls)
 
 
 @pytest.fixture
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorder's thread does nothing until the end."""
+    """Stop the recorder's thread until the end."""
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
 
 
 def recorded_calls(folder: Path) -> int:
-    """The number of records in the files now."""
+    """Return the number of records in the files now."""
     count = 0
     for path in (folder / "trace").glob("*.records"):
         reader = RecordReader(path)
@@ -62,7 +61,7 @@ def recorded_calls(folder: Path) -> int:
 
 
 def numbers(folder: Path) -> list[str]:
-    """The arguments of the recorded calls of `work`."""
+    """Return the arguments of the recorded calls of `work`."""
     spans = RunFolder.open(folder).trace.named("work")
     return [span.attributes[names.ARGUMENTS][0] for span in spans]
 
@@ -73,14 +72,13 @@ def test_a_step_is_in_the_file_when_it_has_ended(tmp_path: Path):
     with Recording(tmp_path, catalog=()) as recording:
         recorded_step(300)
         assert recorded_calls(tmp_path) == 301
-        assert [record[0] for record in recording._recorder.buffer] == [-4]  # the time that this took
+        assert [record[0] for record in recording._recorder.buffer] == [-4]  # the writing time
     assert len(numbers(tmp_path)) == 300
 
 
 @pytest.mark.usefixtures("no_rounds")
 def test_time_of_writing_is_on_the_caller_of_the_step(tmp_path: Path):
-    """The call that steps are called from has the time that writing their records took, so it is not taken for its
-    own."""
+    """The writing time is on the caller of the step, so it does not count as the caller's own time."""
     with Recording(tmp_path, catalog=()):
         run_steps(3, 100)
     trace = RunFolder.open(tmp_path).trace
@@ -91,7 +89,7 @@ def test_time_of_writing_is_on_the_caller_of_the_step(tmp_path: Path):
 
 
 def interrupted(after: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, after whose first call Ctrl-C strikes."""
+    """Return the function, interrupted by Ctrl-C after its first call."""
     struck: list[int] = []
 
     def outer(*args: Any) -> Any:
@@ -107,7 +105,7 @@ def interrupted(after: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.usefixtures("no_rounds")
 @pytest.mark.parametrize("target", ["append", "_write"])
 def test_an_interrupt_while_a_step_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str):
-    """Wherever Ctrl-C strikes between two calls, each record is there, and once."""
+    """Ctrl-C between any two calls of the writing loses and repeats no record."""
     with Recording(tmp_path, catalog=()) as recording:
         recorded_step(5)
         monkeypatch.setattr(RecordFile, target, interrupted(getattr(RecordFile, target)))
@@ -121,7 +119,7 @@ def test_an_interrupt_while_a_step_is_written(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_interrupt_in_a_capture(tmp_path: Path):
-    """Where Ctrl-C strikes while a call's arguments are copied, the call has ended, and is recorded so."""
+    """If Ctrl-C interrupts the capture of arguments, the call is recorded as ended."""
 
     def capture(*call: Any) -> Any:
         raise KeyboardInterrupt
@@ -140,7 +138,7 @@ def test_an_interrupt_in_a_capture(tmp_path: Path):
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Records that could not be written wait, are written later, and none is lost; the problem is noted."""
+    """Records that could not be written are kept and written later; the problem is noted."""
 
     def full(*args: Any) -> int:
         raise OSError(28, "No space left on device")
@@ -159,7 +157,7 @@ def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_disk_that_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Memory stays bounded: beyond the bound records are lost, and counted."""
+    """If the disk stays full, memory is bounded and lost records are counted."""
     monkeypatch.setattr(recorder_module, "_MOST_WAITING", 100)
 
     def full(*args: Any) -> int:
@@ -178,7 +176,7 @@ def test_a_disk_that_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The end of the program is held up for so long only, and what is missing is noted."""
+    """An unresponsive disk delays the end of the program by a bounded time, and missing records are noted."""
     monkeypatch.setattr(recorder_module, "_LONGEST_END_SECONDS", 0.1)
     answers = threading.Event()
     pwrite = os.pwrite
@@ -199,7 +197,7 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_slow_disk_does_not_hold_up_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """After a write that took long, steps leave writing to the recorder's thread, until the disk is quick again."""
+    """After a slow write, steps leave writing to the recorder's thread until the disk is fast again."""
     monkeypatch.setattr(recorder_module, "_SLOW_SECONDS", 0.0)
     with Recording(tmp_path, catalog=()) as recording:
         recorded_step(1)
@@ -214,7 +212,7 @@ def test_a_slow_disk_does_not_hold_up_the_engine(tmp_path: Path, monkeypatch: py
 
 
 def test_while_nothing_is_written_calls_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """During a write that hangs, calls beyond the bound are lost and counted, and the program goes on."""
+    """While a write hangs, calls beyond the bound are lost and counted, and the program goes on."""
     monkeypatch.setattr(recorder_module, "_MOST_WAITING", 10)
     hangs, answers = threading.Event(), threading.Event()
     pwrite = os.pwrite
@@ -235,7 +233,7 @@ def test_while_nothing_is_written_calls_are_counted(tmp_path: Path, monkeypatch:
 
 
 def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
-    """A number of more than 64 bits, half of a character and an endless list take nothing with them."""
+    """Integers over 64 bits, lone surrogates and endless lists do not affect other records."""
     endless: list[Any] = []
     endless.append(endless)
     values = [1 << 70, "\ud800", endless, object(), {1: {2: 1 << 99}}]
@@ -261,7 +259,7 @@ def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_fault_of_the_recorder_does_not_disturb_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A batch that cannot be encoded at all is lost and counted, and the steps before and after are recorded."""
+    """A batch that cannot be encoded is lost and counted; the steps before and after it are recorded."""
 
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("no")
@@ -278,7 +276,7 @@ def test_a_fault_of_the_recorder_does_not_disturb_the_program(tmp_path: Path, mo
 
 
 def test_a_recording_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """When a part of the start fails, everything before is undone, and the next recording begins."""
+    """If a part of the start fails, everything before is undone, and the next recording begins."""
 
     def fail(*args: Any) -> None:
         raise RuntimeError("no")
@@ -295,7 +293,7 @@ def test_a_recording_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, mon
 
 
 def test_a_killed_process_has_every_step(tmp_path: Path):
-    """A process that is killed right after a step has lost nothing of it."""
+    """A process killed right after a step loses nothing of it."""
     child = os.fork()
     if not child:
         Recording(tmp_path, catalog=()).start()

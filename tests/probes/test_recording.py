@@ -1,4 +1,4 @@
-"""A recording from start to end: nothing is lost, however the program ends, and its overhead is reported."""
+"""A recording from start to end: nothing is lost at any kind of exit, and the overhead is reported."""
 
 import asyncio
 import json
@@ -26,19 +26,19 @@ from tracellm.trace.run_folder import RunFolder
 
 @probe
 def work(x: int = 0) -> int:
-    """Something to record."""
+    """A function to record."""
     return x
 
 
 def read(folder: Path) -> RunFolder:
-    """The run folder, which here has no manifest."""
+    """Read a run folder without a manifest."""
     run = RunFolder.open(folder)
     assert run.problems == ["run.json is missing: what was run, and with which options, is not known"]
     return run
 
 
 def test_the_process(tmp_path: Path):
-    """The resource says which process recorded, with what, and how its clocks relate."""
+    """The resource has the recording process, its versions, and the relation of its clocks."""
     with Recording(tmp_path, catalog=(), process="EngineCore_0"):
         work()
     [process] = read(tmp_path).trace.processes
@@ -48,7 +48,7 @@ def test_the_process(tmp_path: Path):
 
 
 def test_real_clock_and_ids(tmp_path: Path):
-    """Times are the wall clock's, ids are new each time."""
+    """Times are those of the wall clock, and ids are new each time."""
     before = time.time_ns()
     for run in ("a", "b"):
         with Recording(tmp_path / run, catalog=()):
@@ -62,7 +62,7 @@ def test_real_clock_and_ids(tmp_path: Path):
 
 
 def test_one_at_a_time(tmp_path: Path):
-    """A second recording is refused while one is under way; afterwards it is fine."""
+    """A second recording is refused during the first, and allowed after it."""
     with Recording(tmp_path / "a", catalog=()), pytest.raises(RuntimeError, match="under way"):
         Recording(tmp_path / "b", catalog=()).start()
     with Recording(tmp_path / "b", catalog=()):
@@ -80,7 +80,7 @@ def test_stopping_twice(tmp_path: Path):
 
 
 def test_nothing_is_dropped(tmp_path: Path):
-    """Threads that record as fast as they can lose nothing."""
+    """Threads that record at full speed lose nothing."""
     calls, threads = 3000, 4
 
     def run() -> None:
@@ -95,7 +95,7 @@ def test_nothing_is_dropped(tmp_path: Path):
 
 
 def test_the_listener(tmp_path: Path):
-    """It gets every span in the order in which they ended; a mistake in it stops it, is told, and costs no span."""
+    """A listener gets every span in the order of ends; an error in it is reported and costs no span."""
     heard: list[Span] = []
     trace = record(tmp_path / "a", lambda: (work(1), work(2)), listener=heard.append)
     assert [span.name for span in heard] == ["work", "work", "script.py"]
@@ -111,7 +111,7 @@ def test_the_listener(tmp_path: Path):
 
 
 def test_stats(tmp_path: Path):
-    """How many calls, how long in probes, and what share of the run that is; they add up."""
+    """The stats have calls, time in probes, and its share of the run; they add up."""
     with Recording(tmp_path, catalog=()) as recording:
         for _ in range(100):
             work()
@@ -125,7 +125,7 @@ def test_stats(tmp_path: Path):
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path):
-    """It is told at the start when the folder cannot be made."""
+    """An unwritable folder is an error at the start."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         Recording(tmp_path / "file" / "run", catalog=()).start()
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path):
 
 
 def test_a_call_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One call with an attribute that no file can hold is told; what was recorded besides is written."""
+    """A call with an unencodable attribute is reported; all other calls are written."""
 
     @probe
     def wrong() -> None: ...
@@ -153,7 +153,7 @@ def test_a_call_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_script_failed(tmp_path: Path):
-    """The span of the script tells the exception that ended it; exit status 0 is no failure."""
+    """The script's span has the exception that ended it; exit status 0 is no failure."""
 
     def fails() -> None:
         raise ValueError("bad")
@@ -181,7 +181,7 @@ for i in range(5): work(i)
 
 
 def program(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that records, and then does `code`."""
+    """Run a program that records and then executes `code`."""
     source = PROGRAM + code
     return subprocess.run([sys.executable, "-c", source, str(folder)], capture_output=True, text=True, timeout=120)
 
@@ -197,7 +197,7 @@ def program(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_programs_that_end(tmp_path: Path, code: str, status: int):
-    """All that was recorded is written at the interpreter's exit, whether it ends well or not, with threads or not."""
+    """All records are written at the interpreter's exit, after success or failure, with and without threads."""
     ended = program(tmp_path, code)
     assert ended.returncode == status, ended.stderr
     assert "tracellm" not in ended.stderr
@@ -205,7 +205,7 @@ def test_programs_that_end(tmp_path: Path, code: str, status: int):
 
 
 def test_a_program_that_is_killed(tmp_path: Path):
-    """What was recorded before the last moment is there, whole."""
+    """A killed program's records up to the last moment are whole."""
     wait = "while not recording._recorder.calls: time.sleep(0.01)\n"
     ended = program(tmp_path, wait + "os.kill(os.getpid(), signal.SIGKILL)")
     assert ended.returncode == -signal.SIGKILL
@@ -226,7 +226,7 @@ def test_a_program_that_is_killed(tmp_path: Path):
     ],
 )
 def test_programs_that_fork(tmp_path: Path, name: str, fork: str):
-    """A forked child writes its own calls into its own file, with ids of its own; the parent loses nothing."""
+    """A forked child writes its calls to its own file with its own ids; the parent loses nothing."""
     ended = program(tmp_path, fork)
     assert ended.returncode == 0, ended.stderr
     run = read(tmp_path)
@@ -243,7 +243,7 @@ def test_programs_that_fork(tmp_path: Path, name: str, fork: str):
 
 
 def test_calls_that_outlive_the_recording_are_told(tmp_path: Path):
-    """A call in a thread that has not returned when the recording ends is in it, as one that has not ended."""
+    """A thread's call still open at the end of the recording is recorded as open."""
     entered, leave = threading.Event(), threading.Event()
 
     @probe
@@ -266,7 +266,7 @@ def test_calls_that_outlive_the_recording_are_told(tmp_path: Path):
 
 
 def test_calls_that_have_ended_are_not_told_as_open(tmp_path: Path):
-    """However a call ends, nothing is kept of it as one under way."""
+    """A call that has ended in any way is not recorded as open."""
 
     @probe
     def fails() -> None:

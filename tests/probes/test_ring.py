@@ -1,4 +1,4 @@
-"""A ring has the last calls at any moment, so many at least."""
+"""A ring always has at least the last so many calls."""
 
 import subprocess
 import sys
@@ -17,13 +17,13 @@ from tracellm.trace.steps import STEP_SPAN
 
 @probe
 def work(x: int = 0) -> int:
-    """Something to record."""
+    """A function to record."""
     return x
 
 
 @probe
 def outer(calls: int, recording: Recording | None = None) -> None:
-    """Something around it, which writes now and then."""
+    """An enclosing call that writes at intervals."""
     for i in range(calls):
         work(i)
         if recording is not None and i % 30 == 0:
@@ -31,12 +31,12 @@ def outer(calls: int, recording: Recording | None = None) -> None:
 
 
 def arguments(folder: Path) -> list[str]:
-    """The arguments of the recorded calls of `work`."""
+    """Return the arguments of the recorded calls of `work`."""
     return [span.attributes[names.ARGUMENTS][0] for span in RunFolder.open(folder).trace.named("work")]
 
 
 def test_a_recorded_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A recording keeps the last calls, what encloses them among them, and counts what it let go."""
+    """A ring keeps the last calls and their callers, and counts the dropped ones."""
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
     recording = Recording(tmp_path, catalog=(), ring=100, script="script.py")
     with recording:
@@ -52,7 +52,7 @@ def test_a_recorded_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_ring_that_is_never_full(tmp_path: Path):
-    """Nothing is let go of a recording that is shorter."""
+    """A ring drops nothing of a shorter recording."""
     recording = Recording(tmp_path, catalog=(), ring=100)
     with recording:
         outer(5)
@@ -61,7 +61,7 @@ def test_a_ring_that_is_never_full(tmp_path: Path):
 
 
 def test_calls_that_outlive_a_ring(tmp_path: Path):
-    """A call that has not returned when the recording ends is in what is kept, though it began long before."""
+    """A ring keeps a call that is still open at the end, although it began long before."""
     entered, leave = threading.Event(), threading.Event()
 
     @probe
@@ -84,7 +84,7 @@ def test_calls_that_outlive_a_ring(tmp_path: Path):
 
 
 def test_steps_keep_their_numbers(tmp_path: Path):
-    """The steps that a ring keeps, after the setup and its first step, have the numbers that they have in the run."""
+    """The steps in a ring have their numbers in the run."""
     with Recording(tmp_path, ring=300):
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
         llm.generate(["Hello"], SamplingParams(max_tokens=20, ignore_eos=True), use_tqdm=False)
@@ -111,7 +111,7 @@ with Recording(sys.argv[1], ring=300):
 
 
 def test_a_ring_keeps_setup_and_submissions(tmp_path: Path):
-    """What a run began with is kept, and the prompt and parameters of a request that outlives its records."""
+    """A ring keeps the setup, and the prompt and parameters of a request whose early records were dropped."""
     for _ in range(2):
         subprocess.run([sys.executable, "-c", RING, tmp_path], check=True)
     run = RunFolder.open(tmp_path)
@@ -129,7 +129,7 @@ def test_a_ring_keeps_setup_and_submissions(tmp_path: Path):
 
 
 def test_submissions_give_way_to_newer_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The memory of the submissions that a ring keeps is bounded."""
+    """A ring keeps a bounded number of submissions."""
     monkeypatch.setattr(recorder_module, "_MOST_KEPT_BYTES", 5000)
     with Recording(tmp_path, ring=300) as recording:
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
@@ -139,7 +139,7 @@ def test_submissions_give_way_to_newer_ones(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_tokens_have_texts_in_each_segment(tmp_path: Path):
-    """A request that is submitted after a ring let go of the tokenizer has the texts of its tokens all the same."""
+    """A request submitted after the tokenizer's segment was dropped still has token texts."""
     with Recording(tmp_path, ring=1000):
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
         for _ in range(8):

@@ -40,13 +40,13 @@ class Sampling:
     stats: dict[str, Any]
 
     def tokens(self, request_id: str) -> list[Sampled]:
-        """The tokens of one request."""
+        """Return the tokens of one request."""
         return [one for step in steps(self.trace) for one in step.sampled if one.request_id == request_id]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Sampling:
-    """All of ASKED in one batch, on an engine made before the recording began."""
+    """Run all of ASKED in one batch, on an engine made before the recording."""
     folder = tmp_path_factory.mktemp("sampling")
     llm = LLM(max_model_len=64, num_gpu_blocks_override=64, logprobs_mode="processed_logprobs", disable_log_stats=False)
     with Recording(folder) as recording:
@@ -66,7 +66,7 @@ def test_an_engine_made_before_is_known_all_the_same(run: Sampling):
 
 
 def test_what_acted_on_the_logits(run: Sampling):
-    """Each token names the processors of its own request, and none where nothing acted."""
+    """Each token names the processors of its own request, or none if nothing changed the logits."""
     acted = {name: {one.processors for one in run.tokens(str(i))} for i, name in enumerate(ASKED)}
     assert acted == {
         "greedy": {()},
@@ -93,7 +93,7 @@ def test_how_many_tokens_were_left(run: Sampling):
 
 
 def test_probabilities_are_those_the_caller_is_told(run: Sampling):
-    """The recorded probability is that of the log probability in the output."""
+    """The recorded probability matches the log probability in the output."""
     for name, ids in (*((name, [str(i)]) for i, name in enumerate(ASKED) if name != "two"), ("two", ["0_5", "1_5"])):
         for completion, request_id in zip(run.outputs[name].outputs, ids, strict=True):
             if completion.logprobs is None:
@@ -137,7 +137,7 @@ def test_times_agree_with_the_engines(run: Sampling):
         longest = max(span.duration_ns for span in spans) / 1e9
         for mine, engines in ((told.prefill, stats.prefill_time), (told.decode, stats.decode_time)):
             assert mine is not None
-            # The engine reads its clock within the steps that the trace has from outside.
+            # the engine reads its clock within the steps, the trace around them
             assert abs(mine - engines) <= longest
         assert told.queued is not None
         assert told.prefill is not None
@@ -158,7 +158,7 @@ def test_texts_are_private():
 
 
 def test_processors_end_when_their_parameter_does():
-    """min_tokens acts until it is reached; greedy rows have no temperature, top_k, top_p or min_p."""
+    """min_tokens is listed until it is reached; greedy rows have no temperature, top_k, top_p or min_p."""
     params = SamplingParams(temperature=0.5, min_tokens=2, min_p=0.1, repetition_penalty=1.5)
     assert active_processors(logit_options(params), 1) == (
         "min_tokens",
@@ -209,7 +209,7 @@ def test_the_likeliest_tokens(vocabulary: int, rows: int):
 
 
 def test_of_many_values_only_the_first_are_looked_at() -> None:
-    """A long list of allowed tokens is cut before it is formatted."""
+    """Only the first of a long list of allowed tokens are formatted."""
 
     class Unread:
         def __repr__(self) -> str:

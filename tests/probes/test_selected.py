@@ -1,5 +1,4 @@
-"""A selection at work: what is not chosen stays the function it was, in every process, and what cannot be told for that
-reason is not made up."""
+"""Selections in a recording: unselected functions stay unwrapped in every process; missing facts stay unknown."""
 
 import importlib
 import sys
@@ -49,7 +48,7 @@ CATALOG = [
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The imported module `chosen.base`; `chosen.late`, with a class that inherits, is not imported yet."""
+    """The imported module `chosen.base`; `chosen.late`, with a subclass, is not imported yet."""
     (tmp_path / "chosen").mkdir()
     for name, source in (("__init__", ""), ("base", BASE), ("late", LATE)):
         (tmp_path / "chosen" / f"{name}.py").write_text(source)
@@ -82,8 +81,7 @@ ALL = {"Base.shared", "Base.own", "Other.own", "Other.deep", "helper", "Late.fur
     ],
 )
 def test_what_is_not_chosen_is_not_touched(package: Any, tmp_path: Path, selection: Selection, wrapped: set[str]):
-    """Exactly what is chosen is another function while it is recorded, also what a class inherits that is imported
-    later; everything else is the very object that it was."""
+    """Exactly the selected functions are replaced, including those inherited by a class imported later."""
     before = functions(package)
     with Recording(tmp_path / "run", catalog=CATALOG, selection=selection) as recording:
         late = importlib.import_module("chosen.late")
@@ -96,7 +94,7 @@ def test_what_is_not_chosen_is_not_touched(package: Any, tmp_path: Path, selecti
 
 
 def functions(module: Any) -> dict[str, Any]:
-    """The functions of `chosen.base`, by name."""
+    """Return the functions of `chosen.base`, by name."""
     return {
         "Base.shared": vars(module.Base)["shared"],
         "Base.own": vars(module.Base)["own"],
@@ -107,7 +105,7 @@ def functions(module: Any) -> dict[str, Any]:
 
 
 def test_what_is_not_chosen_is_not_missed(package: Any, tmp_path: Path):
-    """What the engine does not have is told of only when somebody wanted it."""
+    """A missing function is reported only if it was selected."""
     catalog = [Entry("chosen.base:Base.gone", "step"), Entry("chosen.base:Other.gone", "step")]
     with Recording(tmp_path / "run", catalog=catalog, selection=Selection(only=("Other", "Base.own"))) as recording:
         pass
@@ -115,7 +113,7 @@ def test_what_is_not_chosen_is_not_missed(package: Any, tmp_path: Path):
 
 
 def test_facts_wait_for_nobody(package: Any, tmp_path: Path):
-    """What a call would give to one that is not recorded is not even made."""
+    """Facts for an unrecorded call are not created."""
     given: list[Any] = []
     catalog = [
         Entry("chosen.base:Other.own", "step"),
@@ -137,7 +135,7 @@ def test_facts_wait_for_nobody(package: Any, tmp_path: Path):
 
 
 def generate(folder: Path, checkpoint: Path, **options: Any) -> tuple[Trace, dict[str, Any]]:
-    """The trace of two requests, and what the probes say."""
+    """Return the trace of two requests, and the messages of the probes."""
     with Recording(folder, selection=Selection(**options), script="script.py") as recording:
         llm = LLM(str(checkpoint), dtype="float32", num_gpu_blocks_override=32)
         params = [SamplingParams(max_tokens=number, ignore_eos=True) for number in (2, 4)]
@@ -147,7 +145,7 @@ def generate(folder: Path, checkpoint: Path, **options: Any) -> tuple[Trace, dic
 
 
 def test_requests_alone(qwen2_checkpoint: Path, tmp_path: Path):
-    """At the level of requests each has its whole life, and what came of steps is said not to be there."""
+    """At the level of requests each has its whole life, and facts of steps are reported as not recorded."""
     trace, stats = generate(tmp_path, qwen2_checkpoint, detail="request")
     lives = trace.named(names.REQUEST_SPAN)
     assert [life.attributes[names.GEN_AI_OUTPUT_TOKENS] for life in lives] == [2, 4]
@@ -159,8 +157,7 @@ def test_requests_alone(qwen2_checkpoint: Path, tmp_path: Path):
 
 
 def test_steps_without_their_schedules(qwen2_checkpoint: Path, tmp_path: Path):
-    """A step whose scheduling is not recorded is of no kind and has no requests; no request is told, that would not
-    end."""
+    """A step without its scheduling has no kind and no requests; no unending request is recorded."""
     trace, stats = generate(tmp_path, qwen2_checkpoint, only=("EngineCore", "LLMEngine"))
     told = steps(trace)
     assert [step.kind for step in told[:3]] == ["unknown"] * 3
@@ -176,7 +173,7 @@ def test_steps_without_their_schedules(qwen2_checkpoint: Path, tmp_path: Path):
 
 
 def test_steps_whose_endings_are_not_recorded(qwen2_checkpoint: Path, tmp_path: Path):
-    """A request that ended is not told as aborted, where nobody saw it end."""
+    """A finished request is not recorded as aborted if its end was not recorded."""
     trace, stats = generate(tmp_path, qwen2_checkpoint, skip=("Scheduler.update_from_output",))
     assert [step.kind for step in steps(trace)[:3]] == ["prefill", "decode", "decode"]
     assert [step.released for step in steps(trace)][2] == ("0",)
@@ -185,7 +182,7 @@ def test_steps_whose_endings_are_not_recorded(qwen2_checkpoint: Path, tmp_path: 
 
 
 def test_a_ledger_without_requests():
-    """Where requests cannot be told whole nothing of them is kept, however many there are."""
+    """If requests cannot be recorded whole, no request facts are kept."""
     tracker = RequestTracker(Ids.counting(), untold={"requests"})
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
     for number in range(3):
@@ -204,7 +201,7 @@ def test_a_ledger_without_requests():
 
 
 def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
-    """A process that computes requests, and records no steps, does not collect them."""
+    """A process that computes requests without recording steps does not collect the requests."""
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
     for untold, links in (((), 1), (("steps",), 0), (("endings",), 0)):
         tracker = RequestTracker(Ids.counting(), untold=untold)
@@ -218,7 +215,7 @@ def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
 
 
 def test_children_record_what_their_parent_does(tmp_path: Path):
-    """A process of the run wraps what is chosen there, and nothing else; and its ring is as large."""
+    """A child process wraps the same selection, and has a ring of the same size."""
     selection = Selection(only=("ParentRequest",))
     with Recording(tmp_path, catalog=(), selection=selection, ring=4, script="script.py") as recording:
         first = launches("Worker_0", chosen)

@@ -1,4 +1,4 @@
-"""What a selection chooses: by level, class, function and module; and what it is told of names that nothing has."""
+"""Selections by level, class, function and module, and the errors for unknown names."""
 
 import importlib
 import pkgutil
@@ -51,14 +51,13 @@ FUNCTIONS = [choice.function for choice in choices(CATALOG)]
     ],
 )
 def test_what_a_pattern_names(pattern: str, matches: bool):
-    """A class, also one that inherits; a method with its class or without; a module, whole or below the engine's, or a
-    package around it; nothing by halves."""
+    """A pattern names a whole class (also a subclass), a method, a module or a package."""
     assert STEP.matches(pattern) is matches
     assert Selection(only=(pattern,)).chooses("step", STEP) is matches
 
 
 def test_what_no_class_has_goes_by_its_file():
-    """A function is named as diagrams do, by its file, or by its module, or a package."""
+    """A module-level function is named by its file, its module or a package."""
     for pattern in ("check_stop", "sched/utils.py", "*utils.py", "sched.utils", "sched", "sched/utils.py.check_stop"):
         assert CHECK.matches(pattern), pattern
     assert Selection("step", focus=("sched/utils.py",)).chooses("layer", CHECK)
@@ -66,13 +65,13 @@ def test_what_no_class_has_goes_by_its_file():
 
 
 def test_skipping_takes_out_what_the_class_defines():
-    """A subclass's name does not skip what others have from the base class as well."""
+    """Skipping a subclass does not skip methods that others inherit from the base class."""
     assert not Selection(skip=("EngineCore",)).chooses("step", STEP)
     assert Selection(skip=("EngineCoreProc",)).chooses("step", STEP)
 
 
 def test_what_users_ask_for():
-    """Without a level everything is recorded, or beside what is in focus the steps; a level that is given counts."""
+    """Without a level everything is recorded, or only steps around a focus; a given level wins."""
     assert Selection.of() == Selection("kernel", depth_limit=DEPTH_LIMIT)
     assert Selection.of(focus=["Scheduler"]) == Selection("step", ("Scheduler",))
     assert Selection.of("layer", ["Scheduler"]) == Selection("layer", ("Scheduler",))
@@ -89,8 +88,7 @@ selections = st.builds(Selection, st.sampled_from(LEVELS), patterns, patterns, p
 
 @given(selections, names, st.sampled_from(FUNCTIONS), st.sampled_from(LEVELS))
 def test_selections(selection: Selection, name: str, function: Function, level: Any):
-    """It is the same after a journey through JSON; to skip more never adds, to focus on more never takes away, and
-    nothing is chosen that its level could not reach."""
+    """A selection survives JSON; more skips never add, more focus never removes, and the level is a limit."""
     told = selection.as_dict()
     assert Selection.from_dict(told) == selection
     assert all(value is None or type(value) in (str, list) for value in told.values())
@@ -103,7 +101,7 @@ def test_selections(selection: Selection, name: str, function: Function, level: 
 
 
 def test_all_that_is_wrapped_can_be_named():
-    """What is read from the engine's source, without importing it, is what an installation wraps: no more, no less."""
+    """The names read from the engine's source are exactly the functions that an installation wraps."""
     for module in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
         importlib.import_module(module.name)
     importlib.import_module("fastapi.applications")
@@ -120,7 +118,7 @@ def test_all_that_is_wrapped_can_be_named():
 
 
 def test_names_that_nothing_has():
-    """Each is told with its option, and with the names that are most like it, whatever their case."""
+    """Each unknown name is reported with its option and the most similar names, ignoring case."""
     found = unmatched_patterns(Selection("kernel", ("enginecore",), ("Schedular", "Scheduler"), ("zzzz",)), CATALOG)
     assert [(one.option, one.pattern, one.why) for one in found] == [
         ("focus", "enginecore", "unknown"),
@@ -134,7 +132,7 @@ def test_names_that_nothing_has():
 
 
 def test_names_that_do_nothing():
-    """To skip what is only inherited, and to ask for what the other options leave out."""
+    """Skipping inherited methods, or selecting skipped ones, is reported as without effect."""
     [inherited] = unmatched_patterns(Selection(skip=("LlamaAttention",)), CATALOG)
     assert (inherited.why, inherited.names) == ("inherited", ("Qwen2Attention",))
     [too_deep] = unmatched_patterns(Selection("step", only=("Qwen2MLP", "Scheduler")), CATALOG)
@@ -144,7 +142,7 @@ def test_names_that_do_nothing():
 
 
 def test_subjects_are_of_the_catalog():
-    """What reports take is in the catalog, by the names there; and requests are told at every level."""
+    """The subjects of reports are in the catalog by name, and requests are recorded at every level."""
     known = {entry.target for entry in EVERY_ENGINE}
     assert {target for targets in SUBJECTS.values() for target in targets} <= known
     assert chosen_targets(Selection("request"), EVERY_ENGINE) >= set(SUBJECTS["requests"])
@@ -152,7 +150,7 @@ def test_subjects_are_of_the_catalog():
 
 
 def test_what_a_selection_lacks_of_either_engine():
-    """Until it is known which engine is used, both count, unless one is left out wholly; then its names are told."""
+    """Both engines count until the engine is known, unless one is left out wholly; then its names are reported."""
     for only in ("vllm", "tracellm.engine"):
         assert Installation(EVERY_ENGINE, Selection(only=(only,)), []).left_out == {}
     skipping = Selection(skip=("OutputProcessor.add_request", "EngineCore.step*"))
@@ -168,7 +166,7 @@ def test_what_a_selection_lacks_of_either_engine():
 
 
 def test_a_function_is_chosen_by_any_of_its_names():
-    """What a later version of vLLM calls otherwise can be named so, too."""
+    """A function can be selected by its name in any vLLM version."""
     entry = Entry("nowhere.old:Processor.run", "step", other_targets=("nowhere.new:InputProcessor.run",))
     for pattern in ("Processor.run", "InputProcessor", "nowhere.new"):
         only = Selection(only=(pattern,))
@@ -178,7 +176,7 @@ def test_a_function_is_chosen_by_any_of_its_names():
 
 
 def test_what_cannot_be_read_is_believed():
-    """An entry of a package that is not there, or has no source, can be named as it is written."""
+    """An entry of a missing or sourceless package can be named as written."""
     entries = [Entry("nowhere.at_all:Class.method", "step"), Entry("builtins:print", "step")]
     assert [choice.function.owners[0] for choice in choices(entries)] == ["Class", "builtins.py"]
     assert chosen_targets(Selection(only=("Class",)), entries) == {"nowhere.at_all:Class.method"}

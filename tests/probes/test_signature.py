@@ -1,4 +1,4 @@
-"""Wrappers that are written out for a function: they take what it takes, pass on what was given, and keep that."""
+"""Generated wrappers: they accept, pass on and record the arguments of their function."""
 
 import inspect
 from pathlib import Path
@@ -23,11 +23,11 @@ PARTS = [
     ["", "*args", "*, k", "*, k=-6", "*, k, m=-7", "*args, k=-6", "*, k=-6, m=-7"],
     ["", "**kwargs"],
 ]
-"""What a signature may consist of."""
+"""Possible parts of a signature."""
 
 
 def function_of(parameters: str) -> Any:
-    """A function with these parameters, that returns what it was given."""
+    """Return a function with these parameters that returns its arguments."""
     scope: dict[str, Any] = {}
     exec(f"def function({parameters}):\n    return dict(locals())", scope)
     return scope["function"]
@@ -43,7 +43,7 @@ calls = st.tuples(
 
 
 def is_valid(parameters: str) -> bool:
-    """Is it a signature that Python allows?"""
+    """Return whether Python allows this signature."""
     try:
         compile(f"def function({parameters}): pass", "", "exec")
     except SyntaxError:
@@ -52,7 +52,7 @@ def is_valid(parameters: str) -> bool:
 
 
 def outcome(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What a call returns, or how it is refused."""
+    """Return the result of a call, or its error."""
     try:
         return function(*args, **kwargs)
     except TypeError as error:
@@ -64,7 +64,7 @@ def outcome(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def test_a_wrapped_function_is_called_as_it_would_be(
     parameters: str, several: list[tuple[list[Any], dict[str, Any]]], recorded: bool, captured: bool
 ):
-    """Whatever its signature and however it is called, a wrapped function gets what the bare one would, or refuses."""
+    """A wrapped function receives or refuses the same arguments as the bare one, for every signature and call."""
     bare = function_of(parameters)
     capture = arguments_and_result(bare, "")[0] if captured else None
     wrapped = wrap(bare, Probe("function", "kernel", capture=capture))
@@ -82,7 +82,7 @@ def test_a_wrapped_function_is_called_as_it_would_be(
 @settings(deadline=None, max_examples=100)
 @given(signatures.filter(is_valid), calls)
 def test_what_was_given_is_what_is_told(parameters: str, call: tuple[list[Any], dict[str, Any]]):
-    """The arguments that are told are those that the call gave, each by its name, and no default."""
+    """The recorded arguments are those of the call by name, without defaults."""
     bare = function_of(parameters)
     capture, attributes = arguments_and_result(bare, "")
     records: list[Any] = []
@@ -102,12 +102,12 @@ def test_what_was_given_is_what_is_told(parameters: str, call: tuple[list[Any], 
 
 @pytest.mark.parametrize("parameters", ["_x", "x, *args", "x, **kwargs", "x=1, /"])
 def test_what_cannot_be_written_out(parameters: str):
-    """Names that the wrapper needs itself, and any number of arguments, are left to a wrapper that takes all."""
+    """Names used by the wrapper and unlimited arguments need the generic wrapper."""
     assert signature_of(function_of(parameters)) is None
 
 
 def test_a_decorator_may_hide_other_parameters():
-    """Of a function beneath a decorator the parameters are not known, only their names."""
+    """A function beneath a decorator needs the generic wrapper, as the decorator may have other parameters."""
     import functools
 
     def inner(x: int, y: int) -> int:
@@ -122,7 +122,7 @@ def test_a_decorator_may_hide_other_parameters():
 
 
 def test_a_capture_that_fails_is_given_up(tmp_path: Path):
-    """An argument that cannot be looked at ends the capture of that function, told once; calls go on."""
+    """A failing capture of an argument is reported once and disabled; calls go on."""
 
     class Odd(list[int]):
         def __len__(self) -> int:

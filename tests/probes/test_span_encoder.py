@@ -1,4 +1,4 @@
-"""The short way from a record to its text and the long one, by a span, end in the same."""
+"""Encoding of records: the direct way and the way through a span give the same text."""
 
 import json
 from typing import Any
@@ -25,17 +25,17 @@ ROOT = 7
 
 
 def plain(first: Any, second: Any = None) -> Any:
-    """A function that probes record."""
+    """A function to record."""
     return first
 
 
 def some(*args: Any, **kwargs: Any) -> Any:
-    """One whose parameters are not known."""
+    """A function with unknown parameters."""
     return args
 
 
 def observe(tracker: Any, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    """Note what was given."""
+    """Note the given values."""
     span.attributes["given"] = sorted(given)
 
 
@@ -52,7 +52,7 @@ ENTRIES = {
 
 
 def sites() -> list[Site]:
-    """One of each kind: in short, of unknown parameters, of methods, that gives, that is given, with text of users."""
+    """Return a site of each kind: direct, unknown parameters, methods, giving, receiving, and with user texts."""
     capture, attributes = arguments_and_result(plain, "")
     any_capture, any_attributes = arguments_and_result(some, "")
     shared: dict[str, Any] = {"level": "layer", "capture": capture, "attributes": attributes}
@@ -84,7 +84,7 @@ PLACES = [
 
 
 def made(text: bool = True, outermost: str = "0" * 15 + "1") -> SpanBuilder:
-    """A builder that knows all of these."""
+    """Return a builder with all of these."""
     process = {names.PROCESS_PID: 1, names.PROCESS_NAME: "main"}
     builder = SpanBuilder(Header(process, (10**18, 0), ROOT, [(ROOT, 1)], "e" * 32, outermost, text=text), ENTRIES)
     builder.define(
@@ -100,7 +100,7 @@ VALUES = st.recursive(
 
 
 def facts_of(site: Site, first: Any, second: Any, result: Any) -> Any:
-    """Facts in the form of this site."""
+    """Return facts in the form of this site."""
     capture = site.probe.capture
     facts = [1, 2] if capture is None else capture((first, second), {}, result)
     return (5, facts) if site.probe.timed else facts
@@ -108,7 +108,7 @@ def facts_of(site: Site, first: Any, second: Any, result: Any) -> Any:
 
 @st.composite
 def records(draw: st.DrawFn) -> list[Any]:
-    """Calls of all kinds, whose facts repeat."""
+    """Return calls of all kinds with repeated facts."""
     values = [(draw(VALUES), draw(VALUES), draw(VALUES)) for _ in range(2)]
     calls: list[Any] = []
     for call in range(ROOT + 1, ROOT + 1 + draw(st.integers(1, 12))):
@@ -124,12 +124,12 @@ def records(draw: st.DrawFn) -> list[Any]:
 
 
 def fail(problem: str) -> None:
-    """There must be no problem."""
+    """Fail on any problem."""
     pytest.fail(problem)
 
 
 def raw(record: Any) -> Any:
-    """The record as a record file has it."""
+    """Return the record in the form of a record file."""
     *begin, facts, error = record
     return (*begin, msgspec.Raw(msgspec.msgpack.encode(facts)), error)
 
@@ -137,11 +137,11 @@ def raw(record: Any) -> Any:
 @settings(max_examples=80, deadline=None)
 @given(records(), st.booleans())
 def test_both_ways_end_in_the_same_text(calls: list[Any], text: bool):
-    """Whatever is recorded, each call's text is that of the span that it would have."""
+    """The direct text of each call is that of its span."""
     calls = [msgspec.msgpack.decode(msgspec.msgpack.encode(call)) for call in calls if encodable(call)]
     long, short = made(text), made(text)
     encoder = SpanEncoder(short, fail)
-    for _ in range(2):  # the second time everything is known
+    for _ in range(2):  # all sites are known the second time
         expected = [span_text(span) for call in calls for span in long.build(call)]
         assert encoder.encode([raw(call) for call in calls]) == expected
     assert (short.calls, short.given, short.capture_ns) == (long.calls, long.given, long.capture_ns)
@@ -150,7 +150,7 @@ def test_both_ways_end_in_the_same_text(calls: list[Any], text: bool):
 
 
 def encodable(call: Any) -> bool:
-    """Whether MessagePack has all of its values."""
+    """Return whether MessagePack can encode all values."""
     try:
         return bool(msgspec.msgpack.encode(call))
     except (OverflowError, UnicodeEncodeError):
@@ -158,7 +158,7 @@ def encodable(call: Any) -> bool:
 
 
 def test_most_calls_have_no_span(monkeypatch: pytest.MonkeyPatch):
-    """A call with nothing but arguments and result goes the short way."""
+    """A call with only arguments and result is encoded directly."""
     builder = made()
     monkeypatch.setattr(SpanBuilder, "build", lambda builder, record: pytest.fail("a span was made"))
     record = (0, ROOT + 1, ROOT, 0, 1, 2, ((0, "float32", 7, 256), 1, None), None)
@@ -166,7 +166,7 @@ def test_most_calls_have_no_span(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_recording_time_is_on_the_span_that_it_was_spent_in():
-    """What captures and writing took within a call is an attribute of it, and of none else."""
+    """The time of captures and writing within a call is an attribute of that call alone."""
     builder = made()
     timed, plain_site = 3, 0
     calls = [
@@ -184,7 +184,7 @@ def test_recording_time_is_on_the_span_that_it_was_spent_in():
 
 
 def test_memory_of_an_encoder_is_bounded():
-    """Only so many facts are kept, where none comes again."""
+    """The encoder keeps a bounded number of facts when none repeats."""
     encoder = SpanEncoder(made(), fail)
     for call in range(ROOT + 1, ROOT + 25_000):
         for number, facts in ((0, (call, -call, call)), (1, ((call,), (), call))):
@@ -198,7 +198,7 @@ def test_memory_of_an_encoder_is_bounded():
 
 
 def test_candidates_of_rows_without_a_number_are_json():
-    """Where the logits held no number, and where a token is half a character, the likeliest tokens are JSON as well."""
+    """The likeliest tokens are valid JSON for rows of NaN logits and tokens of partial characters."""
     sampled = ([[0.12345678, float("nan")], [1.0]], None, [[5, 6], [7]])
     first, second = candidates_json(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
     assert json.loads(first)[0] == [5, "a", 0.123457]

@@ -1,4 +1,4 @@
-"""Which trace a call belongs to: an HTTP request begins one, and tasks, threads and generators carry it along."""
+"""The trace of each call: an HTTP request begins one, and tasks, threads and generators keep it."""
 
 import asyncio
 import contextvars
@@ -23,7 +23,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 @probe
 def leaf(x: int = 0) -> int:
-    """Something to record."""
+    """A function to record."""
     return x
 
 
@@ -38,7 +38,7 @@ async def numbers(n: int) -> AsyncIterator[int]:
 
 
 async def ask(app: Any, path: str, headers: dict[str, str] | None = None) -> list[Any]:
-    """What an ASGI application sends in answer to a GET."""
+    """Return the response of an ASGI application to a GET."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -47,7 +47,7 @@ async def ask(app: Any, path: str, headers: dict[str, str] | None = None) -> lis
     async def receive() -> Any:
         if bodies:
             return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-        await asyncio.Event().wait()  # nobody hangs up
+        await asyncio.Event().wait()  # the client never disconnects
 
     bodies = [b""]
     scope = {
@@ -60,7 +60,7 @@ async def ask(app: Any, path: str, headers: dict[str, str] | None = None) -> lis
 
 
 def serve(folder: Path, use: Callable[[Any], Awaitable[Any]], record: Callable[..., Trace] = record) -> Trace:
-    """The trace of what `use` does with an application."""
+    """Return the trace of `use` with an application."""
     from fastapi import FastAPI, HTTPException
     from fastapi.responses import StreamingResponse
 
@@ -98,12 +98,12 @@ def serve(folder: Path, use: Callable[[Any], Awaitable[Any]], record: Callable[.
 
 
 def of_http(trace: Trace) -> list[Span]:
-    """The spans of HTTP requests."""
+    """Return the spans of HTTP requests."""
     return [span for span in trace.spans if names.HTTP_METHOD in span.attributes]
 
 
 def test_an_http_request_begins_a_trace(tmp_path: Path):
-    """Its span is a root, named after what was asked; all that is called for it has its trace, in threads too."""
+    """A request's span is a root named by method and path; its calls, also in threads, are in its trace."""
 
     async def use(app: Any) -> None:
         leaf(0)
@@ -128,7 +128,7 @@ def test_an_http_request_begins_a_trace(tmp_path: Path):
 
 
 def test_a_traceparent_has_queue(tmp_path: Path):
-    """With the header, trace and parent are the caller's; a damaged header is as good as none."""
+    """With a traceparent, trace and parent are the caller's; a damaged header counts as none."""
 
     async def use(app: Any) -> None:
         await ask(app, "/plain", {"traceparent": f"00-{TRACE}-{PARENT}-01"})
@@ -144,7 +144,7 @@ def test_a_traceparent_has_queue(tmp_path: Path):
 
 
 def test_a_stream_belongs_to_its_request(tmp_path: Path):
-    """An asynchronous generator that is made in the handler and read by the server has the request's trace."""
+    """An asynchronous generator made in the handler and read by the server is in the request's trace."""
     trace = serve(tmp_path, lambda app: ask(app, "/stream"))
     assert outline(trace).splitlines() == ["script.py", "GET /stream", "  numbers", "    leaf", "    leaf"]
     [http] = of_http(trace)
@@ -152,7 +152,7 @@ def test_a_stream_belongs_to_its_request(tmp_path: Path):
 
 
 def test_requests_side_by_side(tmp_path: Path):
-    """Requests at the same time do not mix."""
+    """Concurrent requests do not mix."""
 
     async def use(app: Any) -> None:
         await asyncio.gather(*(ask(app, path) for path in ("/stream", "/thread", "/stream")))
@@ -165,7 +165,7 @@ def test_requests_side_by_side(tmp_path: Path):
 
 
 def test_how_a_request_was_answered(tmp_path: Path):
-    """Refusals tell their status; an error that nobody caught tells that too."""
+    """Refusals record their status; uncaught errors record their exception too."""
 
     async def use(app: Any) -> None:
         await ask(app, "/missing")
@@ -195,7 +195,7 @@ def test_what_is_no_request_is_no_span(tmp_path: Path):
 
 
 def test_an_application_objects_to_being_a_factory(tmp_path: Path):
-    """A recorded application called without arguments raises as it did: uvicorn tells applications by that."""
+    """A recorded application called without arguments raises its own error, by which uvicorn detects applications."""
 
     async def use(app: Any) -> None:
         with pytest.raises(TypeError):
@@ -211,12 +211,12 @@ def test_an_application_objects_to_being_a_factory(tmp_path: Path):
      f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE.upper()}-{PARENT}-01", f"00-{TRACE}-{PARENT}-01-more"],
 )  # fmt: skip
 def test_headers_that_are_not_valid(header: str | None):
-    """What the standard calls invalid is no header."""
+    """Headers invalid by the standard are ignored."""
     assert parse(header) is None
 
 
 def test_headers_that_are_valid():
-    """What is written can be read; a later version may say more."""
+    """Written headers can be read; a later version may have more fields."""
     assert parse(write(TRACE, PARENT)) == (TRACE, PARENT)
     assert parse(f"01-{TRACE}-{PARENT}-00-more") == (TRACE, PARENT)
 
@@ -226,7 +226,7 @@ def test_headers_that_are_valid():
 
 @probe
 def starts_a_thread(n: int) -> None:
-    """Starts a thread, which starts another."""
+    """Start a thread that starts another."""
     thread = threading.Thread(target=starts_a_thread if n else leaf, args=(n - 1,), name=f"thread-{n}")
     thread.start()
     thread.join()
@@ -241,7 +241,7 @@ def test_threads_belong_to_who_started_them(tmp_path: Path):
 
 
 def test_pools_work_for_who_submitted(tmp_path: Path):
-    """What a pool's thread does is a child of the call that submitted it, not of that which was first."""
+    """Work in a pool's thread is a child of the call that submitted it, not of the first submitter."""
     pool = ThreadPoolExecutor(1)
 
     @probe
@@ -250,7 +250,7 @@ def test_pools_work_for_who_submitted(tmp_path: Path):
 
     with pool:
         trace = record(tmp_path, lambda: (submits(1), submits(2)))
-        assert pool.submit(leaf, 3).result() == 3  # as before, with the recording over
+        assert pool.submit(leaf, 3).result() == 3  # as before, without a recording
     assert outline(trace, names.ARGUMENTS).splitlines()[1:] == [
         "  test_pools_work_for_who_submitted.submits arguments=['x=1']", "    leaf arguments=['x=1']",
         "  test_pools_work_for_who_submitted.submits arguments=['x=2']", "    leaf arguments=['x=2']",
@@ -258,7 +258,7 @@ def test_pools_work_for_who_submitted(tmp_path: Path):
 
 
 def test_the_standard_library_is_left_as_it_was(tmp_path: Path):
-    """Threads and pools are changed only while something is recorded; what another puts over ours stays."""
+    """Threads and pools are patched only during a recording; patches put over ours stay."""
     before = threading.Thread.start, ThreadPoolExecutor.submit
     seen = []
     record(tmp_path / "a", lambda: seen.append((threading.Thread.start, ThreadPoolExecutor.submit)))
@@ -277,7 +277,7 @@ def test_the_standard_library_is_left_as_it_was(tmp_path: Path):
 
 
 def test_generators_keep_their_trace(tmp_path: Path):
-    """A generator that was begun in a request has the request's trace wherever it is resumed from."""
+    """A generator begun in a request keeps the request's trace wherever it is resumed."""
 
     @probe
     def doubles() -> Iterator[int]:

@@ -72,7 +72,7 @@ def test_of_a_long_queue_the_beginning_is_told() -> None:
 
 
 def test_who_is_aborted_far_behind_is_told() -> None:
-    """A request far behind in the queue that is given up is recorded as aborted."""
+    """A request aborted far behind in the queue is recorded as aborted."""
     tracker = RequestTracker(Ids.counting())
     tracker.arrived("w4000")
     step_of(schedule_of(5000), tracker)

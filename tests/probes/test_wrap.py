@@ -1,4 +1,4 @@
-"""The wrapper: every kind of function keeps its kind, metadata, results and exceptions, and nests rightly."""
+"""The wrapper: every kind of function keeps its kind, metadata, results and exceptions, and nests correctly."""
 
 import asyncio
 import contextvars
@@ -27,13 +27,13 @@ def leaf(x: int) -> int:
 
 @probe
 def fails(x: int) -> int:
-    """Does not double."""
+    """Raise KeyError."""
     raise KeyError("broken")
 
 
 @probe
 def counts(n: int) -> Generator[int, None, str]:
-    """Yields doubles."""
+    """Yield doubles."""
     for i in range(n):
         yield leaf(i)
     return "all"
@@ -41,7 +41,7 @@ def counts(n: int) -> Generator[int, None, str]:
 
 @probe
 async def waits(x: int) -> int:
-    """Doubles, in two pieces."""
+    """Double in two steps."""
     leaf(x)
     await asyncio.sleep(0)
     return leaf(x)
@@ -49,13 +49,13 @@ async def waits(x: int) -> int:
 
 @probe
 async def streams(n: int) -> AsyncGenerator[int, None]:
-    """Yields doubles, waiting for each."""
+    """Yield doubles, waiting for each."""
     for i in range(n):
         yield await waits(i)
 
 
 def test_kinds_and_metadata():
-    """A probed function is of the kind it was, with its name, docstring, module and signature."""
+    """A probed function keeps its kind, name, docstring, module and signature."""
     assert inspect.isgeneratorfunction(counts)
     assert inspect.iscoroutinefunction(waits)
     assert inspect.isasyncgenfunction(streams)
@@ -65,7 +65,7 @@ def test_kinds_and_metadata():
 
 
 def test_nothing_happens_when_nothing_is_recorded():
-    """Without a recording, probed functions of every kind do what they did."""
+    """Without a recording, probed functions of every kind behave as unprobed."""
     generator = counts(2)
     assert list(generator) == [0, 2]
     assert asyncio.run(waits(2)) == 4
@@ -75,12 +75,12 @@ def test_nothing_happens_when_nothing_is_recorded():
 
 
 async def collect(stream: AsyncIterator[int]) -> list[int]:
-    """All that a stream yields."""
+    """Return all items of a stream."""
     return [item async for item in stream]
 
 
 def test_calls_nest(tmp_path: Path):
-    """A whole trace: names, tree, times, places."""
+    """A whole trace has the right names, tree, times and source lines."""
 
     @probe
     def outer() -> None:
@@ -102,7 +102,7 @@ def test_calls_nest(tmp_path: Path):
 
 
 def test_exceptions_are_recorded_and_pass(tmp_path: Path):
-    """The span closes with the exception; the very same exception goes on, without context that was not there."""
+    """The span closes with the exception; the same exception is raised, without an added context."""
     original = ValueError("no such thing")
 
     @probe
@@ -143,7 +143,7 @@ def test_exceptions_are_recorded_and_pass(tmp_path: Path):
 
 
 def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
-    """An exception that leaves the recording shows the user's frames only, its causes' too."""
+    """An exception that leaves the recording, and its causes, have only the user's frames."""
 
     @probe
     def outer() -> None:
@@ -164,7 +164,7 @@ def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
 
 @pytest.mark.parametrize("file", ["<tracellm probe: shop.buy #3>", errors.__file__, catalog.__file__])
 def test_frames_of_probes_are_known_by_their_files(file: str):
-    """Frames of generated wrappers and of all files of the package are left out, printed and recorded."""
+    """Frames of generated wrappers and of the package's files are left out, printed and recorded."""
     scope: dict[str, Any] = {"fails": fails}
     exec(compile("def between(): fails(1)", file, "exec"), scope)
     with pytest.raises(KeyError) as caught:
@@ -211,12 +211,12 @@ def test_an_exception_whose_text_fails(tmp_path: Path):
 
 
 def trace_errors(trace: Any) -> list[str]:
-    """The errors of a trace."""
+    """Return the errors of a trace."""
     return [span.error for span in trace.spans if span.error]
 
 
 def test_generators(tmp_path: Path):
-    """A generator's span is current only while its body runs; what happens between its items is not its child."""
+    """A generator's span is current only while its body runs; calls between its items are not its children."""
     results = []
 
     @probe
@@ -238,7 +238,7 @@ def test_generators(tmp_path: Path):
 
 
 def test_generators_end_in_every_way(tmp_path: Path):
-    """Exhausted, closed, dropped, failed or told to fail: the span closes, and the generator behaves as it did."""
+    """A generator closes its span when exhausted, closed, dropped or failed, and behaves as unprobed."""
     closed = []
 
     @probe
@@ -276,7 +276,7 @@ def test_generators_end_in_every_way(tmp_path: Path):
 
 
 def test_coroutines_and_tasks(tmp_path: Path):
-    """Tasks that run side by side keep their calls apart; each is a child of who started it."""
+    """Concurrent tasks keep their calls apart; each is a child of its starter."""
 
     @probe
     async def gathers() -> None:
@@ -292,11 +292,11 @@ def test_coroutines_and_tasks(tmp_path: Path):
     )
     starts = [times(span)[0] for span in trace.named("waits")]
     ends = [times(span)[1] for span in trace.named("waits")]
-    assert max(starts) < min(ends)  # they did run side by side
+    assert max(starts) < min(ends)  # they ran concurrently
 
 
 def test_a_coroutine_that_is_moved(tmp_path: Path):
-    """A coroutine that is driven in one context and ended in another returns what it did, and leaves no trace there."""
+    """A coroutine driven in one context and ended in another returns its result, and leaves no state there."""
 
     @probe
     def outer() -> None:
@@ -321,7 +321,7 @@ def test_a_coroutine_that_is_moved(tmp_path: Path):
 
 
 def test_a_cancelled_task(tmp_path: Path):
-    """Cancelling closes the span with the cancellation."""
+    """A cancelled task's span closes with the cancellation."""
 
     @probe
     async def sleeps() -> None:
@@ -339,7 +339,7 @@ def test_a_cancelled_task(tmp_path: Path):
 
 
 def test_async_generators(tmp_path: Path):
-    """As generators: current while the body runs, and closed in every way."""
+    """An asynchronous generator's span is current while its body runs, and closes in every way."""
 
     @probe
     async def consumer() -> None:
@@ -358,7 +358,7 @@ def test_async_generators(tmp_path: Path):
 
 
 def test_threads(tmp_path: Path):
-    """A thread's calls are children of the script, and say which thread; those of the main thread are not mixed in."""
+    """A thread's calls are children of the script with the thread's name, apart from the main thread's calls."""
     inside, go_on = threading.Event(), threading.Event()
 
     @probe
@@ -389,7 +389,7 @@ def test_threads(tmp_path: Path):
 
 
 def test_a_thread_that_carries_its_context(tmp_path: Path):
-    """What asyncio runs in a thread is a child of who asked for it."""
+    """A call run by asyncio in a thread is a child of its submitter."""
 
     @probe
     async def asks() -> None:
@@ -401,7 +401,7 @@ def test_a_thread_that_carries_its_context(tmp_path: Path):
 
 
 def test_methods(tmp_path: Path):
-    """Methods of every sort are named by the class of their receiver; static ones by the class that defines them."""
+    """Methods are named by their receiver's class, static ones by the defining class."""
 
     class Base:
         @probe
@@ -439,7 +439,7 @@ def test_methods(tmp_path: Path):
 
 
 def test_deep_recursion(tmp_path: Path):
-    """A probed function may call itself as deep as Python allows."""
+    """A probed function can recurse as deep as Python allows."""
 
     @probe
     def dives(n: int) -> int:

@@ -1,4 +1,4 @@
-"""Helpers: record something with a counting clock and counting ids, read the folder back, show the trace as text."""
+"""Helpers that record with a counting clock and counting ids, read the folder back, and print the trace."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +17,7 @@ __all__ = ["outline", "record", "times"]
 def record(
     folder: Path, run: Callable[[], Any], catalog: Iterable[Entry] = (), clock: Clock | None = None, **options: Any
 ) -> Trace:
-    """The trace of what `run` does; exceptions that leave it are swallowed, as the trace tells them."""
+    """Return the trace of `run`; its exceptions are swallowed, as the trace has them."""
     recording = Recording(
         folder, clock=clock or Clock.counting(), ids=Ids.counting(), script="script.py", catalog=catalog, **options
     )
@@ -34,7 +34,7 @@ def record(
 
 
 def outline(trace: Trace, *shown: str) -> str:
-    """One line a span, indented by depth: its name, the attributes `shown`, and its error."""
+    """Return one line per span, indented by depth: its name, the attributes `shown`, and its error."""
     lines = []
     for root in trace.roots:
         for depth, span in trace.walk(root):
@@ -47,11 +47,11 @@ def outline(trace: Trace, *shown: str) -> str:
 
 
 def times(span: Span) -> tuple[int, int]:
-    """Start and end as readings of the counting clock."""
+    """Return start and end as readings of the counting clock."""
     origin, step = 1_700_000_000_000_000_000, 1000
     return (span.start_ns - origin) // step, (span.end_ns - origin) // step
 
 
 def thread_of(span: Span) -> str:
-    """The thread a span ran in."""
+    """Return the thread of a span."""
     return span.attributes.get(names.THREAD_NAME, "main")

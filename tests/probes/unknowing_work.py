@@ -1,4 +1,4 @@
-"""What a spawned process of test_processes.py does that imports nothing of tracellm: it opens a span of its own."""
+"""The work of a spawned process of test_processes.py, without an import of tracellm: it opens its own span."""
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -6,6 +6,6 @@ __all__ = ["works"]
 
 
 def works() -> None:
-    """Something to record."""
+    """A function to record."""
     with TracerProvider().get_tracer("work").start_as_current_span("works"):
         pass

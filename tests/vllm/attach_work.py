@@ -1,14 +1,13 @@
-"""What a real vLLM does in one process for the tests: imported once, it makes one engine after another, explained.
+"""Runs of a real vLLM in one process, imported once, with several explained engines in turn.
 
-It is run by vLLM's Python: `attach_work.py FOLDER`. Three run folders come of it, and FOLDER/told.json:
+vLLM's Python runs it: `attach_work.py FOLDER`. It writes three run folders, and FOLDER/told.json:
 
     in-process  examples/vllm_hello.py, word for word
-    scheduled   CALLS, in which prompts share a prefix, are computed in chunks, wait for a place and for blocks, and are
-                preempted; what the scheduler decided is written down by a wrapper of this script's own
-    fork        PROMPTS, and QUESTION by `LLM.chat`, by an engine in processes that are forked from this one
+    scheduled   CALLS with prompts that share a prefix, are computed in chunks, wait for a place and for blocks, and
+                are preempted; a wrapper of this script writes down the scheduler's decisions
+    fork        PROMPTS, and QUESTION by `LLM.chat`, by an engine in processes forked from this one
 
-What it generates without being explained, of the same and of others, is in told.json too; and where it found the model
-for which the example has another name.
+told.json also has the tokens generated without a recording, and the folder found for the example's model name.
 """
 
 import contextlib
@@ -54,32 +53,32 @@ TEXTS = [
     "What is 3 + 4?",
     "The KV cache is",
 ]
-"""What test_tiny_in_vllm.py asks of vLLM, of transformers and of this engine."""
+"""Prompts of test_tiny_in_vllm.py for vLLM, transformers and this engine."""
 MAX_TOKENS = 24
 
 _ROOT = Path(__file__).parents[2]
 _TINY = str(_ROOT / "tracellm" / "tiny")
-_NAME = "Qwen/Qwen2.5-1.5B-Instruct"  # that the example asks for
+_NAME = "Qwen/Qwen2.5-1.5B-Instruct"  # the example's model
 _FEW_BLOCKS: Any = {"num_gpu_blocks_override": 7, "max_num_batched_tokens": 48, "max_num_seqs": 3}
 
 
 def explained(folder: Path) -> Any:
-    """A recording into this run folder."""
+    """Record into this run folder."""
     return importlib.import_module("tracellm").explain(folder, lang="en")
 
 
 def example() -> str:
-    """What the example prints."""
+    """Return the output of the example."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         ran = runpy.run_path(str(_ROOT / "examples" / "vllm_hello.py"), run_name="__main__")
     client = ran["llm"].llm_engine.engine_core
-    getattr(client, "_finalizer", int)()  # what ends a later version's engine when its process ends
+    getattr(client, "_finalizer", int)()  # ends a later version's engine together with its process
     return "".join(f"{line}\n" for line in said.getvalue().splitlines() if line.startswith("Prompt: "))
 
 
 def replaced() -> dict[str, Any]:
-    """What vLLM makes of a model's name that stands for the embedded model."""
+    """Return the model that vLLM loads for a name of the embedded model."""
     from vllm import EngineArgs
 
     config = EngineArgs(model=_NAME, enforce_eager=True).create_engine_config().model_config
@@ -87,7 +86,7 @@ def replaced() -> dict[str, Any]:
 
 
 def engine(*, multiprocess: bool = False, **arguments: Any) -> Any:
-    """A new engine with the embedded model."""
+    """Make a new engine with the embedded model."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(multiprocess))
     from vllm import LLM
 
@@ -95,7 +94,7 @@ def engine(*, multiprocess: bool = False, **arguments: Any) -> Any:
 
 
 def tokens(llm: Any, prompts: list[Any], params: list[dict[str, Any]]) -> list[list[int]]:
-    """What it generates."""
+    """Return the generated tokens."""
     from vllm import SamplingParams
 
     outputs = llm.generate(prompts, [SamplingParams(**one) for one in params], use_tqdm=False)
@@ -103,12 +102,12 @@ def tokens(llm: Any, prompts: list[Any], params: list[dict[str, Any]]) -> list[l
 
 
 def tokens_of_prompts(llm: Any) -> list[list[int]]:
-    """What it generates for PROMPTS, one at a time: beside others 0.11.1 draws on a CPU without regard to a seed."""
+    """Return the tokens for PROMPTS, one at a time: on a CPU, 0.11.1 ignores seeds within a batch."""
     return [tokens(llm, [prompt], [params])[0] for prompt, params in zip(PROMPTS, PARAMS, strict=True)]
 
 
 def answer(llm: Any) -> dict[str, Any]:
-    """What it makes of QUESTION, and what it says to it."""
+    """Return the prompt tokens and the answer of QUESTION."""
     from vllm import SamplingParams
 
     [output] = llm.chat([{"role": "user", "content": QUESTION}], SamplingParams(**PARAMS[0]), use_tqdm=False)
@@ -116,7 +115,7 @@ def answer(llm: Any) -> dict[str, Any]:
 
 
 def tokens_of_calls(llm: Any) -> list[list[int]]:
-    """What it generates for CALLS, one call after the other."""
+    """Return the tokens for CALLS, one call after the other."""
     calls = []
     for requests in CALLS:
         prompts = [{"prompt_token_ids": one["prompt_token_ids"]} for one in requests]
@@ -125,13 +124,13 @@ def tokens_of_calls(llm: Any) -> list[list[int]]:
 
 
 def forked() -> dict[str, Any]:
-    """What an engine in several processes generates for PROMPTS, and what it answers."""
+    """Return the tokens of PROMPTS, and the answer, of an engine in several processes."""
     llm = engine(multiprocess=True)
     return {"fork": tokens_of_prompts(llm), "chat": answer(llm)}
 
 
 def write_down(schedule: Callable[..., Any], log: list[dict[str, Any]]) -> Callable[..., Any]:
-    """`Scheduler.schedule`, and what it returned, as shared/reference has it of vLLM 0.11.1."""
+    """Write down each result of `Scheduler.schedule`, in the form of shared/reference for vLLM 0.11.1."""
 
     def logged(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         output = schedule(scheduler, *args, **kwargs)
@@ -159,7 +158,7 @@ def write_down(schedule: Callable[..., Any], log: list[dict[str, Any]]) -> Calla
 
 
 def scheduled(llm: Any) -> dict[str, Any]:
-    """What it generates for CALLS, and what its scheduler decided in each step."""
+    """Return the tokens for CALLS, and the scheduler's decisions in each step."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
     log: list[dict[str, Any]] = []
@@ -172,7 +171,7 @@ def scheduled(llm: Any) -> dict[str, Any]:
 
 
 def start_processes_by(method: str) -> None:
-    """Have vLLM start its processes so; for the CPU it insists on spawn."""
+    """Make vLLM start its processes by this method; for the CPU it insists on spawn."""
     import vllm.v1.engine.utils
     import vllm.v1.executor.multiproc_executor
 
@@ -184,14 +183,14 @@ def start_processes_by(method: str) -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Make all runs."""
     folder = Path(sys.argv[1])
     importlib.import_module("tracellm.cli.commands.run").overrides_of(None, [f"{_NAME}=tiny"]).take_effect()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     told: dict[str, Any] = {}
     with explained(folder / "in-process"):
         told["printed"] = example()
-    # Before this process draws a token by chance, for which 0.11.1 compiles a kernel: its threads would not be forked.
+    # First, before a random draw for which 0.11.1 compiles a kernel: a fork loses that kernel's threads.
     start_processes_by("fork")
     with explained(folder / "fork"):
         told |= forked()

@@ -1,7 +1,7 @@
-"""A package `vllm` of a few lines: the shape of what the catalog's front half looks at, without a model behind it.
+"""A package `vllm` of a few lines: the shape that the front half of the catalog expects, without a model.
 
-What these lines do the real ones do too (vllm/v1/engine/output_processor.py, core_client.py, async_llm.py of 0.32.0);
-that they are right about it is held by test_front_real.py.
+Its code does the same as the real vLLM's (vllm/v1/engine/output_processor.py, core_client.py, async_llm.py of
+0.32.0); test_front_real.py checks that.
 """
 
 import importlib
@@ -130,7 +130,7 @@ _MODULES = {
 
 @contextmanager
 def small_vllm(folder: Path) -> Iterator[dict[str, ModuleType]]:
-    """The package is there to be imported, and its modules by the names of their files; afterwards it is not."""
+    """Make the package importable, with its modules by file name, during the block."""
     for path, source in _MODULES.items():
         file = folder / "vllm" / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -146,5 +146,5 @@ def small_vllm(folder: Path) -> Iterator[dict[str, ModuleType]]:
         sys.path.remove(str(folder))
         for name in [one for one in sys.modules if one.partition(".")[0] == "vllm"]:
             del sys.modules[name]
-        if sys.modules.pop("tracellm.probes.catalog.vllm.closures", None) is not None:  # it knew these modules
+        if sys.modules.pop("tracellm.probes.catalog.vllm.closures", None) is not None:  # it holds these modules
             del catalog.closures

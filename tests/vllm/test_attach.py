@@ -1,4 +1,4 @@
-"""A real vLLM is explained unchanged: every process that it starts joins, and it generates what it generates anyway."""
+"""A real vLLM recorded unchanged: every process it starts joins, and its tokens stay the same."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MODES = ["in_process", "spawn", "fork"]
 
 @pytest.fixture(scope="module")
 def folders(in_one_process: InOneProcess, two_processes: Path) -> dict[str, Path]:
-    """A run folder for each of MODES."""
+    """Return a run folder for each of MODES."""
     return {
         "in_process": in_one_process.folder / "scheduled",
         "spawn": two_processes,
@@ -23,7 +23,7 @@ def folders(in_one_process: InOneProcess, two_processes: Path) -> dict[str, Path
 
 
 def test_the_tokens_are_the_same(in_one_process: InOneProcess, two_processes: Path):
-    """Greedy and seeded, in process and in several that were spawned or forked: recording changes no token."""
+    """A recording changes no token, greedy or seeded, in process or in spawned or forked ones."""
     told = in_one_process.told
     assert [len(tokens) for tokens in told["prompts"]] == [8, 8, 5]
     assert told["fork"] == told["prompts"]
@@ -34,7 +34,7 @@ def test_the_tokens_are_the_same(in_one_process: InOneProcess, two_processes: Pa
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_process_joins(folders: dict[str, Path], mode: str):
-    """Each has a file, and nothing went wrong in any; what they did is one tree, below the script."""
+    """Each process has a file without problems, and all calls are one tree below the script."""
     run = RunFolder.open(folders[mode])
     assert run.problems == []
     probes = run.manifest["probes"]
@@ -51,7 +51,7 @@ def test_every_process_joins(folders: dict[str, Path], mode: str):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_going_on_when_a_process_joined_is_there(folders: dict[str, Path], mode: str):
-    """A process joins before its work begins: from the loop that it is started for, down to the engine's making."""
+    """A process joins before its work begins: its record has the calls from its loop to the engine's creation."""
     spans = RunFolder.open(folders[mode]).trace.spans
     made = {span.method for span in spans if span.attributes[names.LIFELINE].startswith("EngineCore")}
     assert {"make_client", "__init__"} <= made
@@ -60,7 +60,7 @@ def test_what_was_going_on_when_a_process_joined_is_there(folders: dict[str, Pat
 
 
 def test_a_chat_is_a_request_like_any_other(in_one_process: InOneProcess):
-    """`LLM.chat` is told as the script's call; the life of its request has what was asked and what was answered."""
+    """`LLM.chat` is recorded as the script's call; the life of its request has question and answer."""
     spans = RunFolder.open(in_one_process.folder / "fork").trace.spans
     [chat] = [span for span in spans if span.name == "LLM.chat"]
     *_, life = [span for span in spans if span.name == names.REQUEST_SPAN]

@@ -1,7 +1,7 @@
-"""What a recording tells of a real vLLM's steps is what its scheduler decided and its sampler drew.
+"""The recorded steps of a real vLLM equal its scheduler's decisions and its sampler's tokens.
 
-One run of a real vLLM (tests/real_vllm.py), explained, in which prompts share a prefix, are computed in chunks, wait
-for a place and for blocks, and are preempted; attach_work.py writes down beside it what `Scheduler.schedule` returned.
+One explained run of a real vLLM (tests/real_vllm.py). Its prompts share a prefix, are computed in chunks, wait for a
+place and for blocks, and are preempted. attach_work.py also writes down each result of `Scheduler.schedule`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tracellm.trace.steps import Step, steps
 
 @dataclass(frozen=True)
 class Explained:
-    """The run, its trace, and what the script itself wrote down."""
+    """The run, its trace, and the scheduler's decisions written by the script."""
 
     run: RunFolder
     decided: list[dict[str, Any]]
@@ -68,7 +68,7 @@ def test_steps_are_what_the_scheduler_decided(explained: Explained):
 
 
 def test_requests_that_lost_their_blocks_are_told(explained: Explained):
-    """A request that was preempted ran in the step before, waits now, and comes back later."""
+    """A preempted request ran in the step before, is now waiting, and resumes later."""
     before: tuple[str, ...] = ()
     preempted = []
     for step in explained.steps:
@@ -82,7 +82,7 @@ def test_requests_that_lost_their_blocks_are_told(explained: Explained):
 
 
 def test_whoever_waits_is_held_for_a_reason(explained: Explained):
-    """Each waiting request has a reason; there are all that this run can have, with the numbers behind them."""
+    """Each waiting request has a reason with its numbers, and all reasons of this run occur."""
     found: dict[str, str] = {}
     for step in explained.steps:
         held = {one.request_id: one for one in step.held}
@@ -108,7 +108,7 @@ def test_prefix_hits_are_told(explained: Explained):
 
 
 def test_sampled_tokens_are_the_output(explained: Explained):
-    """The tokens that the steps tell of a request are those that its caller was given, each with its probability."""
+    """A request's tokens in the steps are those of its output, each with its probability."""
     got: dict[str, list[int | None]] = {}
     for step in explained.steps:
         for one in step.sampled:
@@ -120,7 +120,7 @@ def test_sampled_tokens_are_the_output(explained: Explained):
 
 
 def test_candidates_of_a_greedy_step(explained: Explained):
-    """Where nothing acts on the logits the token is the likeliest, with the model's probability."""
+    """With unchanged logits the token is the likeliest, with the model's probability."""
     for step in explained.steps[:10]:
         for one in step.sampled:
             token, _, probability = one.candidates[0]
@@ -129,8 +129,8 @@ def test_candidates_of_a_greedy_step(explained: Explained):
 
 
 def test_what_was_left_to_draw_from(explained: Explained):
-    """Of rows with top_k and top_p it is told which processors acted, how many tokens they left, and how probable the
-    drawn one was among these; the model's own probability is another."""
+    """Rows with top_k and top_p have their processors, the number of tokens left, and two probabilities of the
+    token."""
     drawn = [one for step in explained.steps for one in step.sampled if one.processors]
     by_processors = {one.processors: one for one in drawn}
     top_k, top_p = by_processors["temperature", "top_k"], by_processors["temperature", "top_p"]
@@ -148,7 +148,7 @@ def test_what_was_left_to_draw_from(explained: Explained):
 
 
 def test_the_calls_of_a_step(explained: Explained):
-    """A step's calls are there down to the operations, under the names that they have in our engine."""
+    """A step has its calls down to the operations, with the names of our engine."""
     found = {span.name for span in explained.trace.spans}
     assert found >= {
         "EngineCore.step_fn",
@@ -174,7 +174,7 @@ def test_the_calls_of_a_step(explained: Explained):
 
 
 def test_no_probe_of_these_is_missing_or_fails(explained: Explained):
-    """Every function of the catalog's core is in this version, and none of its probes stopped."""
+    """Every core function of the catalog is in this version, and none of its probes stopped."""
     probes = explained.run.manifest["probes"]
     core = ("vllm.v1.core", "vllm.v1.worker", "vllm.v1.sample", "vllm.v1.executor", "vllm.model_executor")
     assert [one for one in probes["missing"] if one.startswith(core)] == []
@@ -182,7 +182,7 @@ def test_no_probe_of_these_is_missing_or_fails(explained: Explained):
 
 
 def test_links_and_shapes(explained: Explained):
-    """A step is linked to the requests it serves, and tells the shape of its logits."""
+    """A step links to the requests it serves, and has the shape of its logits."""
     spans = {span.span_id: span for span in explained.trace.spans}
     for step in explained.steps:
         linked: list[Span] = [spans[link.span_id] for link in step.span.links]

@@ -1,4 +1,4 @@
-"""What is derived of a vLLM's step from its objects, tested without a vLLM."""
+"""Facts derived from the objects of a vLLM's step, tested without a vLLM."""
 
 import pickle
 import sys
@@ -42,7 +42,7 @@ FACTS: dict[str, Any] = {
     "threshold": 0,
     "budget": 16,
 }
-"""Facts of a step in which nothing happens."""
+"""Facts of a step without any events."""
 
 
 def held(**facts: Any) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -52,7 +52,7 @@ def held(**facts: Any) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def test_nobody_is_held():
-    """No reasons are given when every request gets what it wants."""
+    """No request is held if each gets its tokens."""
     assert held(tokens={"a": 5, "b": 1}, running=["a", "b"]) == {}
 
 

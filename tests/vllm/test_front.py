@@ -66,7 +66,7 @@ def test_the_client_and_its_rule(
 
 
 def test_what_is_said_of_a_vllms_client_is_its_own(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Reports show vLLM's own way to each client."""
+    """Reports show vLLM's own rule for each client."""
     make = lambda: vllm["core_client"].EngineCoreClient.make_client(True, False, CONFIG, dict, False)  # noqa: E731
     choice = client_choice(record(tmp_path / "run", make, CATALOG).spans)
     assert choice is not None

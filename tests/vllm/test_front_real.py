@@ -1,4 +1,4 @@
-"""A real vLLM's server, explained: one run of `vllm serve`, two requests over HTTP, and what is recorded of them.
+"""A real vLLM's server, explained: one run of `vllm serve` with two requests over HTTP, and its recording.
 
 The real vLLM runs in an environment of its own (tests/real_vllm.py).
 """
@@ -42,18 +42,18 @@ class Served:
         return self.run.trace
 
     def spans(self, name: str) -> list[Span]:
-        """The spans of this name."""
+        """Return the spans of this name."""
         return [span for span in self.trace.spans if span.name == name]
 
     @property
     def lives(self) -> dict[str, Span]:
-        """The requests' lives, by what was asked for."""
+        """Return the requests' lives by prompt."""
         return {str(span.attributes[names.GEN_AI_OPERATION]): span for span in self.spans(names.REQUEST_SPAN)}
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """One explained run of the server, which ends by Ctrl-C, and nothing of it is left."""
+    """Run the explained server once, end it with Ctrl-C, and check that nothing is left."""
     folder, port = tmp_path_factory.mktemp("served"), free_port()
     explain = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", "run"]
     serve = ["vllm", "serve", str(TINY), "--host", "127.0.0.1", "--port", str(port), "--block-size", "32", *ARGUMENTS]
@@ -79,7 +79,7 @@ def _environment() -> dict[str, str]:
 
 
 def test_the_client(served: Served) -> None:
-    """A server's client is told with its inputs and its rule."""
+    """The server's client is recorded with its inputs and its rule."""
     [made] = served.spans("EngineCoreClient.make_async_mp_client")
     told = made.attributes
     assert (told[names.CLIENT_CHOICE], told[names.CLIENT_RULE]) == (
@@ -90,7 +90,7 @@ def test_the_client(served: Served) -> None:
 
 
 def test_each_http_request_is_a_trace(served: Served) -> None:
-    """The chat begins one, the completion goes on with that of its header; each holds all that was done for it."""
+    """The chat begins a trace, the completion continues that of its header; each has all work of its request."""
     [chat], [completion] = served.spans("POST /v1/chat/completions"), served.spans("POST /v1/completions")
     assert (chat.attributes[names.HTTP_STATUS], completion.attributes[names.HTTP_STATUS]) == (200, 200)
     assert completion.trace_id == TRACE_ID != chat.trace_id
@@ -103,7 +103,7 @@ def test_each_http_request_is_a_trace(served: Served) -> None:
 
 
 def test_the_lives_are_what_the_server_answered(served: Served) -> None:
-    """Prompt, text, tokens and end of both requests are those of the answers."""
+    """Prompt, text, tokens and finish reason of both requests are those of the answers."""
     told, usage = served.lives["chat"].attributes, served.chat["usage"]
     [choice] = served.chat["choices"]
     assert told[names.REQUEST_OUTPUT] == choice["message"]["content"]
@@ -118,7 +118,7 @@ def test_the_lives_are_what_the_server_answered(served: Served) -> None:
 
 
 def test_steps_in_another_process_are_linked_to_the_lives(served: Served) -> None:
-    """Each step that served a request links to its life, which the server's process told of."""
+    """Each step that served a request links to its life, which the server's process recorded."""
     spans = {life.span_id: life for life in served.lives.values()}
     linked = Counter(link.span_id for step in served.spans("EngineCore.step_fn") for link in step.links)
     assert set(linked) == set(spans)
@@ -135,11 +135,11 @@ def test_messages_have_two_ends(served: Served) -> None:
     for life in served.lives.values():
         assert ends[f"ADD {life.attributes[names.REQUEST_ID]}"] == {"send", "receive"}
     outputs = [both for id, both in ends.items() if id.startswith("OUTPUTS")]
-    assert outputs.count({"send", "receive"}) >= len(outputs) - 1  # the last may come when nobody listens any more
+    assert outputs.count({"send", "receive"}) >= len(outputs) - 1  # the last may come after the client ended
 
 
 def test_the_loops_without_names_are_there(served: Served) -> None:
-    """The two tasks that receive are told as loops, and belong to no HTTP request."""
+    """The two receiving tasks are recorded as loops, and belong to no HTTP request."""
     of_requests = {served.spans(f"POST /v1/{path}")[0].trace_id for path in ("chat/completions", "completions")}
     for name in ("AsyncLLM.output_handler", "AsyncMPClient.process_outputs_socket"):
         [loop] = served.spans(name)
@@ -149,7 +149,7 @@ def test_the_loops_without_names_are_there(served: Served) -> None:
 
 
 def test_its_calls_come_in_the_order_that_its_versions_do(served: Served) -> None:
-    """What a server of this version calls, from its start to a request's first step, is found whole and in order."""
+    """The calls from the server's start to a request's first step are complete and in order for this version."""
     installed = str(served.run.manifest["versions"]["vllm"])
     version = next(known for known in VERSIONS if installed.startswith(known))
     result = check(served.trace, read(str(ROOT / "docs" / "expectations" / f"vllm-{version}-serve.tsv")))
@@ -158,6 +158,6 @@ def test_its_calls_come_in_the_order_that_its_versions_do(served: Served) -> Non
 
 
 def test_no_probe_stopped(served: Served) -> None:
-    """Nothing that a probe looks at was other than it thought."""
+    """No probe stopped because vLLM's objects differed from its expectation."""
     told = [str(problem) for problem in (*served.run.problems, *served.run.manifest["probes"].get("problems", ()))]
     assert [problem for problem in told if "stopped" in problem] == []

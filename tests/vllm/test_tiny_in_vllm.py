@@ -1,4 +1,4 @@
-"""The embedded model is one model: a real vLLM, transformers and this engine give the same greedy tokens.
+"""One embedded model: a real vLLM, transformers and this engine give the same greedy tokens.
 
 The real vLLM runs in an environment of its own (tests/real_vllm.py).
 """
@@ -19,14 +19,14 @@ TINY = ROOT / "tracellm" / "tiny"
 
 @pytest.fixture(scope="module")
 def ours() -> list[list[int]]:
-    """What this engine generates in float32, token ids for each prompt."""
+    """Return the tokens that this engine generates in float32 for each prompt."""
     llm = LLM(dtype="float32", max_model_len=256, num_gpu_blocks_override=64)
     outputs = llm.generate(TEXTS, SamplingParams(temperature=0, max_tokens=MAX_TOKENS))
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def test_as_in_transformers(ours: list[list[int]]) -> None:
-    """transformers, one prompt at a time, generates the tokens that this engine generates for all together."""
+    """transformers, one prompt at a time, gives the tokens of this engine's batch."""
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
     for prompt, tokens in zip(TEXTS, ours, strict=True):
