@@ -368,7 +368,7 @@ def _kept(trees: list[Tree], **options: Any) -> Diagram:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees=st.lists(TREES, min_size=1, max_size=4), limit=st.integers(1, 12))
 def test_any_calls_make_a_valid_diagram(trees: list[Tree], limit: int, parse_mermaid: ParseMermaid):
-    """Any calls give a valid diagram with balanced activations within the limit; without a limit all calls are drawn."""
+    """Any calls give a valid diagram with balanced activations within the limit; without it all are drawn."""
     limited, whole = _kept(trees, limit=limit), _kept(trees, limit=None)
     assert len(list(messages(limited.items))) <= limit
     parse_mermaid(to_mermaid(limited))

@@ -63,7 +63,7 @@ def run_of(
     text: bool = True,
     config: tuple[str, ...] = ("max_num_seqs=256", "block_size=16"),
 ) -> Trace:
-    """Return a run whose `requests` take part in all `steps`; each step samples its id of `tokens` for every request."""
+    """Return a run whose `requests` take part in all `steps`; each step samples the same one of `tokens` for all."""
     made = Recorder()
     core, client = ("EngineCoreProc", "SyncMPClient") if multiprocess else ("EngineCore", "InprocClient")
     engine = made.engine if multiprocess else made.main
