@@ -32,7 +32,7 @@ class Stop:
 
     @property
     def num_lines(self) -> int:
-        """Lines of all files of this stop."""
+        """Number of lines of all files of this stop."""
         return sum(len((_ROOT / _ENGINE / file).read_text(encoding="utf-8").splitlines()) for file in self.files)
 
 

@@ -42,7 +42,7 @@ def test_all_found(run: Path, command: Command):
 
 
 def test_a_phase(run: Path, command: Command):
-    """With --phase only the calls of that phase count."""
+    """With --phase, only the calls of that phase count."""
     said = command("check", str(run), "--expect", str(SEED), "--phase", "startup")
     assert (said.status, said.out) == (0, "25/25 calls found, in this order\n")
 

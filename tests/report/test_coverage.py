@@ -185,7 +185,7 @@ def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], limit: in
 
 
 def test_a_run_that_was_killed_may_have_been_long():
-    """For a killed run the note gives the depth limit without its final counts."""
+    """A killed run has no final counts, so the note gives the depth limit."""
     [said] = notes({"options": {"depth_limit": 16_000_000}, "probes": {}}, "en")
     assert "until its records take 16.0 MB" in said
 

@@ -91,7 +91,7 @@ def test_a_phase_of_them(run: Trace, document: Expectation, phase: str, count: i
 
 
 def test_the_documents_own_slips_are_found(run: Trace, document: Expectation):
-    """The diagram's four mistakes and eight multimodal calls are missing, with suggestions."""
+    """The diagram's eight multimodal calls and four mistakes are missing, the mistakes with suggestions."""
     result = check(run, document)
     assert (result.matched, result.total) == (55, 67)
     near = {miss.arrow.names[0]: miss.near[:1] for miss in result.misses}
@@ -158,7 +158,7 @@ def test_lifelines_that_are_not_drawn_are_seen_through(run: Trace, tmp_path: Pat
 
 
 def test_calls_that_are_not_drawn_may_be_seen_through(run: Trace, tmp_path: Path):
-    """In our own diagrams, callees of an omitted call stand at the call before it."""
+    """In our own diagrams, an omitted call's callees count as called by its caller."""
     left_out = expected(
         tmp_path,
         "EngineCoreProc->>UniProcExecutor: execute_model",
