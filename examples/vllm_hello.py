@@ -9,7 +9,7 @@ so nothing is downloaded; omit it if the named model is at hand.
 
 from vllm import LLM, SamplingParams
 
-# The engine core may run in its own process, which imports this file again: hence the next line.
+# The engine core may run in its own process, which imports this file again, so it needs the next line.
 if __name__ == "__main__":
     # Eager, since a compiled model has no layers to probe. Blocks of 32 tokens work on a CPU in both versions.
     llm = LLM(

@@ -55,7 +55,7 @@ def test_recordings_have_what_the_catalog_has(version: str, recordings: Path) ->
     """The catalog names every vLLM call in the recordings; otherwise they are outdated."""
     targets = [target for entry in CATALOG for target in entry.targets]
     known = [target.replace(":", ".") for target in targets]
-    alone = {path_of(target) for target in targets}  # functions: known by name, whatever module imports them
+    alone = {path_of(target) for target in targets}  # functions: matched by name, whatever module imports them
     traces = [RunFolder.open(recordings / version / run).trace for run in RUNS]
     found = {_function(span) for span in _calls(*traces)}
     assert len(found) > 100
@@ -79,7 +79,7 @@ def test_a_server_calls_what_its_versions_table_says(version: str, recordings: P
 
 
 def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
-    """The page's sentences about clients and renamed classes hold for both versions."""
+    """The page's sentences about clients and renamed classes are true for both versions."""
     runs = {version: {run: RunFolder.open(recordings / version / run) for run in RUNS} for version in VERSIONS}
     for of in runs.values():
         rows = clients_table([("", run, of[run]) for run in RUNS], SAY, PAGE).splitlines()[2:]

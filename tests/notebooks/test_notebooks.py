@@ -10,7 +10,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from jupyter_client and tornado
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by jupyter_client and tornado
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell runs without an error, and the outputs have the expected parts."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # without the user's profile

@@ -183,8 +183,8 @@ def sync_run(
     """Return the trace of `LLM.generate` over a SyncMPClient.
 
     Args:
-        ahead: the engine core handles the first request before the others are sent, and begins each step before the
-            client handles the outputs of the previous one.
+        ahead: the engine core handles the first request before the others are sent, and begins each step early, before
+            the client handles the previous outputs.
         killed: the recording ends in the middle of the second step.
         closing: the engine core makes one more step without outputs, after the last outputs are sent or (if True)
             before.

@@ -217,7 +217,7 @@ def test_text_is_shown_as_it_is(bad: str, terminal: bool):
 
 
 def test_steps_in_which_nothing_changed_share_a_line():
-    """Each step is printed once, in order, whatever is folded."""
+    """Each step is printed once and in order, folded or not."""
     said = _say(a_run(decode_steps=40))
     told: list[int] = []
     for first, last in re.findall(r"^(?:== )?Steps? (\d+)(?:-(\d+))?:", said, re.MULTILINE):

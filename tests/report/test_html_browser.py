@@ -56,7 +56,7 @@ def test_what_got_in_all_the_same_would_not_run(browser: Browser, tmp_path: Path
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_its_window(browser: Browser, tmp_path: Path, width: int, lang):
-    """The page never scrolls sideways, whatever the diagram, tables and words."""
+    """The page never scrolls sideways, however wide its diagram, tables and words."""
     spans = a_run(prompts=("W" * 300, "中" * 300), outputs=("/".join(["path"] * 80),))
     browser.open(_write(tmp_path, report_html(a_run_folder(spans), lang)), width=width)
     browser.run("for (const one of document.querySelectorAll('details')) one.open = true")

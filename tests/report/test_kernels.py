@@ -80,7 +80,7 @@ def test_the_page_of_a_run_without_a_gpu():
 
 
 def test_nothing_was_launched():
-    """A run without kernels has no row, and launches without known work still have one."""
+    """A run without kernels has no row, and launches that lack their work still have one."""
     recorder = Recorder()
     recorder.begin("norm_kernel", "kernel", LAUNCH_GRID=[1])
     recorder.end()

@@ -389,7 +389,7 @@ def side_by_side() -> Trace:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ("launch start next send Next last Last", 7),  # as recorded
+        ("launch start next send Next last Last", 7),  # the recorded order
         ("launch start Next next send last Last", 7),  # the other process may run first
         ("launch start Next next send Last last", 7),
         ("launch next start", 2),  # the start was awaited

@@ -172,7 +172,7 @@ def test_a_table(tmp_path: Path):
 
 
 def test_of_several_columns_of_calls_the_last_counts(tmp_path: Path):
-    """Of several columns of calls the last is used."""
+    """If a table has several columns of calls, the last is used."""
     assert short(arrows(tmp_path, "from\tto\tcall_in_document\tcall_in_vllm\nA\tB\tslip\tf\n")) == ["A→B.f"]
     assert short(arrows(tmp_path, "from\tto\tcall\tcall_in_vllm\nA\tB\tf\tg\n")) == ["A→B.f"]
 

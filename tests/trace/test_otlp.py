@@ -33,7 +33,7 @@ times = st.integers(0, 2**63)
 
 
 def hex_ids(digits: int) -> st.SearchStrategy[str]:
-    """Return ids of so many hexadecimal digits."""
+    """Return ids with this number of hexadecimal digits."""
     return st.integers(1, 16**digits - 1).map(lambda number: f"{number:0{digits}x}")
 
 

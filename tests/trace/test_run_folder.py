@@ -109,7 +109,7 @@ def test_corrupt_lines(folder: Path):
 
 
 def test_many_corrupt_lines(folder: Path):
-    """Of many corrupt lines only the first are listed."""
+    """If there are many corrupt lines, only the first are listed."""
     file = folder / "trace" / "main-7.jsonl"
     file.write_bytes(file.read_bytes() + b"junk\n\n" * 50)
     [problem] = RunFolder.open(folder).problems
@@ -257,7 +257,7 @@ def test_what_is_no_run_folder(tmp_path: Path):
 
 
 def test_repeated_ids(folder: Path):
-    """Of spans with the same id the first counts."""
+    """If spans share an id, the first counts."""
     (folder / "trace" / "other-7.jsonl").write_bytes(line(span(1)))
     run = RunFolder.open(folder)
     assert len(run.trace.spans) == 3
