@@ -29,7 +29,7 @@ def words(source: str) -> str:
 
 
 def test_the_call_tree_marks_where_the_process_or_the_thread_changes():
-    """A call in another process stands below the call that started the process, with a mark."""
+    """A call in another process or thread stands below the call that started it, with a mark."""
     text = calltree(sync_run(), width=140)
     [process] = [line for line in text.splitlines() if "[process EngineCore_0]" in line]
     assert "EngineCoreProc.run_engine_core" in process

@@ -109,7 +109,7 @@ def test_merging_keeps_the_order_of_the_calls():
 
 
 def test_one_round_joins_a_sequence_of_many():
-    """A call with one round and a call with two are folded, and their rounds summed."""
+    """Calls with two rounds fold, with their rounds summed; a call with one round stays apart."""
     once = [leaf("A.f"), leaf("B.f")]
     assert folded(("A.g", once), ("A.g", once * 2), ("A.g", once * 2)) == [
         ("A.g", 1, [("A.f", 1), ("B.f", 1)]),
