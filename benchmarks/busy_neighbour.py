@@ -2,10 +2,10 @@
 
     python benchmarks/busy_neighbour.py [--neighbours 0 1 2] [--repeats 7] [--ways default first ...] [--model FOLDER]
 
-Each variant has its own process with the bundled model, which decodes eight requests of 64 tokens beside so many
-processes in endless loops. They take turns, each round starting with the next one, after a warm-up round. The table
-has medians and quartiles in milliseconds per step, and their ratios to no neighbours and to `default` with as many
-neighbours. The last column is the share of CPU time that went to all other processes, the loops included.
+Each variant has its own process with the bundled model. It decodes eight requests of 64 tokens beside the given number
+of processes in endless loops. The variants take turns, each round starting with the next one, after a warm-up round.
+The table has medians and quartiles in milliseconds per step, and their ratios to no neighbours and to `default` with as
+many neighbours. The last column is the share of CPU time that went to all other processes, the loops included.
 """
 
 # ruff: noqa: T201  (it prints a table)

@@ -2,9 +2,9 @@
 
     python benchmarks/faults.py [--kills 3] [--leaves 50]
 
-The first is the time in milliseconds until an error reaches `LLM`, the last of five readers of an `AsyncLLM`, and the
-last of five streams of a server. Target: below a second. The second is the number of steps in which the engine core
-still has a request of a client that disconnected. Target: at most two.
+The first is the time in milliseconds until the error arrives: in `LLM`, in the last of five readers of an `AsyncLLM`,
+and in the last of five streams of a server. Target: below a second. The second is the number of steps in which the
+engine core still has a request of a client that disconnected. Target: at most two.
 """
 
 # ruff: noqa: T201  (it prints a table)

@@ -2,12 +2,12 @@
 
     python benchmarks/overhead.py [--repeats 9] [--only tiny|qwen2|vllm] [--vllm PYTHON] [--write]
 
-Three engines run a batch of 32 requests: tracellm with the bundled model; tracellm with a Qwen2 of 0.5 billion random
-weights, made in a temporary folder (1 GB); and a real vLLM with the bundled model, eager, in the environment of
-scripts/install-vllm.sh. Each variant, bare or recorded with a `--detail`, has its own process. Its recording starts
-before the engine is imported, as with `tracellm run`: functions wrapped later stay slower, since Python has specialized
-their calls. After warm-up the processes take turns, each round starting with the next one. The console log goes to
-nowhere.
+Three engines run a batch of 32 requests. The first is tracellm with the bundled model. The second is tracellm with a
+Qwen2 of 0.5 billion random weights, made in a temporary folder (1 GB). The third is a real vLLM with the bundled model,
+eager, in the environment of scripts/install-vllm.sh. Each variant, bare or recorded with a `--detail`, has its own
+process. Its recording starts before the engine is imported, as with `tracellm run`: functions wrapped later stay
+slower, since Python has specialized their calls. After warm-up the processes take turns, each round starting with the
+next one. The console log goes to nowhere.
 
 The tables show medians, and the quartiles of the slowdown against the bare run of the same round. Targets for
 `--explain`: at most 3 %, and 1 % for the large model. The warm-up reaches the depth limit. Run it on an idle machine.

@@ -115,7 +115,7 @@ def lost_in_a_burst(count: int, file: Path | None) -> int:
 
 
 def deferred(calls: int, folder: Path) -> Figures:
-    """Return the costs of writing and converting so many calls, recorded without pauses; bytes are those on disk."""
+    """Return the costs of writing and converting `calls` calls, recorded without pauses; bytes are those on disk."""
     made = Probe("forward", "layer", "", "self", constants=code_constants(Layer.forward))
     made.capture, made.attributes = arguments_and_result(Layer.forward, "self")
     forward, layer = wrap(Layer.forward, made), Layer()

@@ -1,10 +1,10 @@
-"""Three callers at once, each reading its own answer as it comes: AsyncLLM, as a server uses it.
+"""Three concurrent callers, each reading its own output stream: AsyncLLM, as in a server.
 
     python examples/async_generate.py
     tracellm run --explain examples/async_generate.py
 
-The engine core runs in a process of its own. A request that is submitted while others run joins them in the next step,
-so the three are answered together. In vLLM the same needs `AsyncLLM.from_engine_args(AsyncEngineArgs(model=...))`.
+The engine core runs in its own process. A request that is submitted while others run joins them in the next step,
+so all three run in one batch. In vLLM the same needs `AsyncLLM.from_engine_args(AsyncEngineArgs(model=...))`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ sampling_params = SamplingParams(temperature=0, max_tokens=32)
 
 
 async def answer(llm: AsyncLLM, number: int, prompt: str) -> str:
-    """Read one request's outputs to the end: each holds all of the text so far."""
+    """Read one request's outputs to the end; each holds all of the text so far."""
     text = ""
     async for output in llm.generate(prompt, sampling_params, request_id=str(number)):
         text = output.outputs[0].text
@@ -28,7 +28,7 @@ async def answer(llm: AsyncLLM, number: int, prompt: str) -> str:
 
 
 async def main() -> None:
-    """Ask all three at once; the answers are printed in the order of the prompts."""
+    """Submit all three requests concurrently, and print the answers in the order of the prompts."""
     llm = AsyncLLM(dtype="float32")
     try:
         answers = await asyncio.gather(*(answer(llm, number, prompt) for number, prompt in enumerate(prompts)))

@@ -1,12 +1,12 @@
 """A chat in English and Chinese, then a batch that is too large to run at once: requests wait, join and leave.
 
-Run it explained and look at the steps:
+Run it with --explain and look at the steps:
 
     tracellm run --explain examples/chat_batch.py
     tracellm show steps
 
-`max_num_seqs=4` lets four requests run together and `max_num_batched_tokens=32` lets one step compute 32 tokens, so the
-report has something to say about who waits and why.
+`max_num_seqs=4` limits a step to four requests and `max_num_batched_tokens=32` to 32 tokens, so the
+report shows waiting requests and the reasons.
 """
 
 from tracellm import LLM, SamplingParams
@@ -23,7 +23,7 @@ for conversation, output in zip(
 ):
     print(f"{conversation[-1]['content']} -> {output.outputs[0].text.strip()}")
 
-# A batch: eight prompts for four places, each with parameters of its own.
+# A batch: eight prompts, at most four at a time, each with its own parameters.
 prompts = [
     "Hello, my name is",
     "The capital of Italy is",

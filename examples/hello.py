@@ -1,11 +1,11 @@
-"""Three prompts, one answer each: the smallest run there is.
+"""The smallest run: three prompts, one answer each.
 
-Run it bare, or explained:
+Run it with or without --explain:
 
     python examples/hello.py
     tracellm run --explain examples/hello.py
 
-The same lines run in vLLM, with `from vllm import LLM, SamplingParams` and a model to name.
+The same lines run in vLLM, with `from vllm import LLM, SamplingParams` and the name of a model.
 """
 
 from tracellm import LLM, SamplingParams
@@ -18,7 +18,7 @@ prompts = [
 # temperature=0 always takes the likeliest token, so every run gives the same text. Try temperature=0.8, top_p=0.95.
 sampling_params = SamplingParams(temperature=0, max_tokens=32)
 
-# No model named: the one inside the package, `tiny`. In float32 its text is the same on every CPU.
+# The default model is `tiny`, inside the package. In float32 its text is the same on every CPU.
 llm = LLM(dtype="float32")
 outputs = llm.generate(prompts, sampling_params)
 

@@ -1,6 +1,6 @@
-"""How the next token is chosen: several outputs of one prompt, log probabilities, penalties, and a JSON schema.
+"""Choosing the next token: several outputs of one prompt, log probabilities, penalties, and a JSON schema.
 
-Run it plain, then see what each parameter did to the candidates in every step:
+Run it plain, then with --explain, to see the effect of each parameter in every step:
 
     python examples/sampling.py
     tracellm run --explain examples/sampling.py
@@ -10,25 +10,25 @@ from tracellm import LLM, SamplingParams, StructuredOutputsParams
 
 llm = LLM(max_model_len=256)
 
-# Three outputs of one prompt, each drawn at random from its five likeliest tokens, from a seed of its own.
+# Three outputs of one prompt, each sampled from the five likeliest tokens with its own seed.
 params = SamplingParams(n=3, temperature=0.8, top_k=5, seed=7, max_tokens=8)
 [output] = llm.generate(["My favorite color is"], params)
 for completion in output.outputs:
     print(f"output {completion.index}: {completion.text!r}")
 
-# What the model found likely at each place, whatever was taken.
+# The two likeliest tokens at each position, whichever was sampled.
 params = SamplingParams(temperature=0, max_tokens=3, logprobs=2)
 [output] = llm.generate(["The capital of France is"], params)
 for candidates in output.outputs[0].logprobs or []:
     print("likeliest:", ", ".join(f"{one.decoded_token!r} {one.logprob:.2f}" for one in candidates.values()))
 
-# A penalty on what was said already: where the first answer would end, the second goes on another way.
+# A penalty on repeated tokens: the second output continues differently where the first one ends.
 for penalty in (0.0, 2.0):
     params = SamplingParams(temperature=0, max_tokens=16, frequency_penalty=penalty)
     [output] = llm.generate(["Hello, my name is"], params)
     print(f"frequency_penalty={penalty}: {output.outputs[0].text!r}")
 
-# A grammar leaves only the tokens that keep to the schema: the form is right, even where the facts are not.
+# A grammar allows only tokens that fit the schema: the form is always valid, the facts may be wrong.
 schema = {
     "type": "object",
     "properties": {"city": {"enum": ["Paris", "Rome", "Oslo"]}, "old": {"type": "boolean"}},

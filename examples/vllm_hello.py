@@ -1,17 +1,17 @@
-"""A script for vLLM, unchanged: it runs with a real vLLM, and without one on tracellm's own engine.
+"""A script for vLLM, unchanged: it runs with a real vLLM, or without one on tracellm's own engine.
 
     tracellm run --explain --model Qwen/Qwen2.5-1.5B-Instruct=tiny examples/vllm_hello.py
     tracellm run --explain --engine tracellm --model Qwen/Qwen2.5-1.5B-Instruct=tiny examples/vllm_hello.py
 
-The first line takes the vLLM that is installed beside tracellm. `--model` puts the small model inside tracellm in the
-place of the one that the script names, so that nothing is downloaded; leave it out where the model is at hand.
+The first line uses the installed vLLM. `--model` replaces the model named in the script by the bundled one,
+so nothing is downloaded; omit it if the named model is at hand.
 """
 
 from vllm import LLM, SamplingParams
 
-# The engine core may run in a process of its own, which imports this file once more: hence the line below.
+# The engine core may run in its own process, which imports this file again, so it needs the next line.
 if __name__ == "__main__":
-    # Eager: a compiled model has no layers to look at. Blocks of 32 tokens: both versions can have these on a CPU.
+    # Eager, since a compiled model has no layers to probe. Blocks of 32 tokens work on a CPU in both versions.
     llm = LLM(
         model="Qwen/Qwen2.5-1.5B-Instruct",
         max_model_len=1024,

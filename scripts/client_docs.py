@@ -215,7 +215,7 @@ def _in_short(trace: Trace) -> Trace:
 
 def _is_kept(span: Span) -> bool:
     if span.method == "__init__" and not str(span.attributes.get(names.CODE_FUNCTION)).endswith(f".{span.name}"):
-        return False  # of a class that this one inherits from
+        return False  # a base class's constructor
     return span.lifeline == span.name or span.method in _SHORT.get(span.lifeline, ())
 
 

@@ -1,6 +1,6 @@
 """The twelve stops of docs/reading.md: the files of the main loop, their length, and the functions to look at.
 
-`make_docs.py` writes the table between the page's marks; `tests/docs/test_reading_page.py` checks that a run of
+`make_docs.py` writes the table between the page's marks. `tests/docs/test_reading_page.py` checks that a run of
 `examples/hello.py` executes every function listed here, and that the files stay short enough to read in an afternoon.
 """
 
@@ -32,7 +32,7 @@ class Stop:
 
     @property
     def num_lines(self) -> int:
-        """Lines of all files of this stop."""
+        """Number of lines of all files of this stop."""
         return sum(len((_ROOT / _ENGINE / file).read_text(encoding="utf-8").splitlines()) for file in self.files)
 
 

@@ -1,8 +1,8 @@
-"""The runs on the pages of docs/understand: each page holds its own scripts, and what a recorded run of them shows.
+"""The runs on the pages of docs/understand: each page has its own scripts, with the output of a recorded run.
 
 A page marks a script with `<!-- run: NAME -->`, the line before its Python block; options of `tracellm.explain` may
 follow the name, as in `<!-- run: NAME only="Scheduler KVCacheManager" -->`. All scripts of a page are run in one
-process. What they show stands between the marks `made: NAME-steps`, `NAME-stdout` and `NAME-sequence`. The Chinese page
+process. Their outputs stand between the marks `made: NAME-steps`, `NAME-stdout` and `NAME-sequence`. The Chinese page
 has the same scripts, which are not run again.
 
 `python -m scripts.understand_docs PAGE` writes one page in both languages; `make_docs.py` writes all of them.

@@ -1,9 +1,9 @@
 """Big recordings made without an engine: the calls of `tracellm run --explain` for thousands of engine steps.
 
-They have the shape of a real recording: a script that generates several times; requests of different lengths that join
-and leave the batch; prefill and decode steps with all attributes for a replay; layers and kernels; and request spans
-with links. With two processes there are also messages, threads, and two pairs of clock readings. The same arguments
-give the same spans. Only running calls are kept in memory, so any size can be written.
+They have the shape of a real recording. The script generates several times, and requests of different lengths join and
+leave the batch. Prefill and decode steps have all attributes for a replay, with layers and kernels below them, and
+request spans have links. With two processes there are also messages, threads, and two pairs of clock readings. The same
+arguments give the same spans. Only running calls are kept in memory, so any size can be written.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _LAST = 40  # spans at the end of the script
 def played(
     spans: int, processes: int = 1, *, batch: int = 8, layers: int = 4, detail: Level = "kernel", seed: int = 1
 ) -> Iterator[tuple[Process, list[Span]]]:
-    """Yield about so many spans (to within a step), in batches, in the order in which they end.
+    """Yield about `spans` spans (to within a step), in batches, in the order of their ends.
 
     `batch` requests run at once on a model of `layers` layers; spans deeper than `detail` are left out. Long calls come
     twice, as from a recorder: when they begin, marked as open, and when they end.

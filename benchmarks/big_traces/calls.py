@@ -3,8 +3,8 @@
 One line is one call: its name, its level (r, s, l, k for request, step, layer, kernel), then its arguments and result,
 if any. In them `{n}` is the number of tokens of the step or request, `{r}` the request's id and `{c}` its tokens so
 far. A mark before the name repeats the call: `*requests` for each request in the batch, `*prefills` and `*finished` for
-those that begin or end, `*block` if the request gets a KV block, `*layers` for each layer. Its callees are below it,
-indented by two spaces.
+those that begin or end. `*block` makes the call if the request gets a KV block, `*layers` repeats it for each layer.
+Its callees are below it, indented by two spaces.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,10 @@
 """Protocol between a benchmark and the process of an engine: one line of JSON for each request and reply.
 
 The first line of stdin has the settings; the process makes the engine and replies with its versions. Each further line
-is one turn, timed in the process, so that messages do not count. With the setting `recorded`, a level of detail or
-"default", the process is recorded as with `tracellm run --explain`, from before the engine's import until the cost is
-requested. Otherwise only the standard library is imported here: the environment of another engine has no tracellm.
+is one turn, timed in the process, so that messages do not count. The setting `recorded` is a level of detail or
+"default". With it the process is recorded as with `tracellm run --explain`, from before the engine's import until the
+cost is requested. Otherwise only the standard library is imported here: the environment of another engine has no
+tracellm.
 """
 
 import gc
@@ -31,7 +32,7 @@ class Engine(ABC):
 
     @abstractmethod
     def generate(self, way: str, prompts: Sequence[TokenIds], lengths: Sequence[int]) -> list[TokenIds]:
-        """Continue each prompt greedily by exactly so many tokens, ignoring end tokens; return only the new ones."""
+        """Continue each prompt greedily by `lengths` tokens, ignoring end tokens; return only the new ones."""
 
     @contextmanager
     def prepared(self, way: str) -> Iterator[None]:

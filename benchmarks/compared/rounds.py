@@ -220,7 +220,7 @@ class _Rounds:
         full = work_of(cost, self.ceilings, self.decoding, at_once)
         first = work_of(cost, self.ceilings, self.decoding.first_tokens(), at_once)
         num_decoded = self.decoding.num_output_tokens - len(self.decoding.prompts)
-        # From medians: the difference of two times of one round can be anything on a busy machine.
+        # Uses medians: the difference of two times of one round can be anything on a busy machine.
         decode_seconds = [max(one["decode"] - one["decode_first"], 1e-9) for one in taken]
         decode = Spread.of([num_decoded / seconds for seconds in decode_seconds])
         median_seconds = statistics.median(decode_seconds)

@@ -20,7 +20,7 @@ class Cuda:
 
     def __init__(self) -> None:
         self.now = 0.0  # milliseconds, of the GPU
-        self.calls: list[int] = []  # of which copies, as they came
+        self.calls: list[int] = []  # indexes of the copies, in call order
         self.captured: list[int] | None = None
         self.capturing = False
 

@@ -1,17 +1,17 @@
-"""benchmarks/busy_neighbour.py: that it measures, and what it makes of that."""
+"""benchmarks/busy_neighbour.py: its measurements and ratios."""
 
 from benchmarks.busy_neighbour import measure, neighbour_table
 
 
 def test_each_way_is_measured_beside_its_neighbours() -> None:
-    """Every way has a figure for each number of neighbours and each round that counts."""
+    """Every variant has a figure for each number of neighbours and each counted round."""
     taken = measure(["default"], [0, 1], repeats=1, tokens=2)
     assert list(taken) == [("default", 0), ("default", 1)]
     assert all(step > 0 and 0 <= share <= 1 for [(step, share)] in taken.values())
 
 
 def test_ratios_are_those_of_medians() -> None:
-    """Beside neighbours a way is held against itself without any, and against the default beside as many."""
+    """Ratios are to the variant without neighbours, and to the default with as many."""
     taken = {
         ("default", 0): [(2.0, 0.0)],
         ("one", 0): [(3.0, 0.0)],

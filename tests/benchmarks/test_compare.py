@@ -1,4 +1,4 @@
-"""benchmarks/compare.py: engines in their processes, outputs that agree, and the tables on the page."""
+"""benchmarks/compare.py: engine processes, equal outputs, and the tables on the page."""
 
 import json
 import os
@@ -33,7 +33,7 @@ SILENT: Any = lambda message: None  # noqa: E731
 
 
 class Beside:
-    """An engine in this process, which has imported already what a process of its own would take long to import."""
+    """Substitute for `EngineProcess` that runs the engine in this process, to save imports."""
 
     def __init__(self, module: str, python: str, settings: dict[str, Any], threads: int, log: Path) -> None:
         made = {"tracellm_engine": Tracellm, "transformers_engine": Transformers}
@@ -54,7 +54,7 @@ class Beside:
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A short comparison of this engine with transformers, on the model inside."""
+    """A short comparison of this engine with transformers, on the bundled model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "_BYTES", 1 << 16)
         patch.setattr(machine, "_SIDES", (16,))
@@ -67,7 +67,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_all_ways_generate_the_same(figures: dict[str, Any]) -> None:
-    """In float32 the engine, recorded or not, and both ways of transformers agree to the last token of each request."""
+    """In float32 all variants of tracellm and transformers generate the same tokens."""
     for way in figures["ways"].values():
         assert way["float32"] == {"requests": 3, "same": 3, "first": None, "gap": None}
         assert len(way["seconds"]) == 1
@@ -78,7 +78,7 @@ def test_all_ways_generate_the_same(figures: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str) -> None:
-    """Each model has its place on the page, whose table has the rows and columns that the command writes now."""
+    """The page has a table for each model, with the rows and columns that the command writes."""
     ways = dict.fromkeys(TITLES, figures["ways"]["tracellm"]) | figures["ways"]
     for way in ways.values():
         way["bfloat16"] = {"requests": 3, "same": 2, "first": 4, "gap": 0.02}
@@ -105,7 +105,7 @@ def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str
 
 
 def _cells(table: str) -> list[list[str]]:
-    """The first cell of every row; of the head all."""
+    """Return the first cell of every row, and all cells of the head."""
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
     return [rows[0], *([row[0]] for row in rows[1:])]
 
@@ -114,7 +114,7 @@ def _cells(table: str) -> list[list[str]]:
     ("name", "parameters"), [("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("0.6B", 596_049_920)]
 )
 def test_shapes_are_those_of_qwen(name: str, parameters: int) -> None:
-    """The random models have as many parameters as Qwen2.5's, and Qwen3's, of that name."""
+    """The random models have the number of parameters of the Qwen model of that size."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -126,7 +126,7 @@ def test_shapes_are_those_of_qwen(name: str, parameters: int) -> None:
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(0, 5)), min_size=1))
 def test_where_outputs_part(cases: list[tuple[list[int], int]]) -> None:
-    """For each request that differs it is told after how many equal tokens, and which two tokens stand there."""
+    """Each difference has its request, its position and the two tokens."""
     outputs = [ids for ids, _ in cases]
     others = [[*ids[:place], *(token + 1 for token in ids[place:])] for ids, place in cases]
     told = compare_outputs(outputs, others)
@@ -165,14 +165,14 @@ answer(Counting)
 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an engine of a few lines, in place of the package's."""
+    """A folder with a small engine in place of the package's."""
     (tmp_path / "counting.py").write_text(ENGINE.format(root=str(ROOT)))
     monkeypatch.setattr(process, "_HERE", tmp_path)
     return tmp_path
 
 
 def test_an_engine_is_asked(engines: Path) -> None:
-    """An engine says what it is, generates, and takes the time itself; what it prints is not taken for an answer."""
+    """An engine replies with versions, tokens and its own time, and its other output goes to the log."""
     with EngineProcess("counting", sys.executable, {"model": "some"}, 1, engines / "log") as engine:
         assert engine.about == {"counting": "1"}
         told = engine.turn("", Workload([[1, 2], [7]], [2, 3]))
@@ -186,13 +186,13 @@ def test_an_engine_is_asked(engines: Path) -> None:
 
 
 def test_an_engine_that_cannot_be_made(engines: Path) -> None:
-    """Why there is no engine is what its process says."""
+    """If no engine can be made, the error has the reason from its process."""
     with pytest.raises(EngineFailed, match="no such model"):
         EngineProcess("counting", sys.executable, {"model": "none"}, 1, engines / "log")
 
 
 def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """So many threads, and nothing of what this process has set for its own engine."""
+    """All engines get the number of threads, and none of this process's settings."""
     monkeypatch.setenv("TRACELLM_OPS", "torch")
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0")
     (tmp_path / "bin").mkdir()
@@ -218,8 +218,7 @@ def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_what_is_refused(
     wrong: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Less than five rounds beside a real vLLM is not written into the documentation, and what is not there or is for
-    another device is not measured: each is told in a line."""
+    """Too few rounds for the documentation, and variants or devices that are missing, are refused in one line."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sys.argv", ["compare.py", "--vllm", sys.executable, *wrong])
     with pytest.raises(SystemExit):
@@ -228,7 +227,7 @@ def test_what_is_refused(
 
 
 def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the engine is held against itself with PyTorch's operations, in a process that has only these."""
+    """On a GPU, the engine with PyTorch's operations is a variant with its own process."""
     asked = {}
 
     class Asked(Beside):
@@ -239,7 +238,7 @@ def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rounds, "EngineProcess", Asked)
     monkeypatch.setattr(rounds, "measure_ceilings", lambda dtype, device: machine.Ceilings(1e9, 1e9, "float32"))
     monkeypatch.delenv("TRACELLM_OPS", raising=False)
-    monkeypatch.setenv("TRACELLM_OPS", "cpu")  # so that it is put back
+    monkeypatch.setenv("TRACELLM_OPS", "cpu")  # so that it is restored
     ways, threads = ["tracellm", "tracellm-torch"], torch.get_num_threads()
     plan = Plan(ways, "float32", threads, 1, {"tracellm_engine": ""}, tmp_path, tell=SILENT)
     told = measure("toy", replace(TINY, device="cuda", kv_tokens=100), plan)

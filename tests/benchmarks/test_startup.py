@@ -1,4 +1,4 @@
-"""benchmarks/startup.py: what it starts, and the table on the page."""
+"""benchmarks/startup.py: its measurements, and the table on the page."""
 
 import re
 import subprocess
@@ -13,12 +13,12 @@ from benchmarks.startup import HEADS, NOT_MEASURED, PAGES, TITLES, WAYS, Start, 
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
-    """Two that are quick to measure, once."""
+    """One measurement of two fast variants."""
     return measure(["help", "tracellm"], dict.fromkeys(WAYS, sys.executable), 1, repeats=1, warm_up=False)
 
 
 def test_times_are_told_of_each(figures: dict[str, Any]) -> None:
-    """What is started has been there for some time, and has used the processor."""
+    """Each variant has a wall-clock time and a CPU time."""
     assert list(figures["ways"]) == ["help", "tracellm"]
     for way in figures["ways"].values():
         assert way["seconds"]["median"] > 0
@@ -27,7 +27,7 @@ def test_times_are_told_of_each(figures: dict[str, Any]) -> None:
 
 
 def test_what_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that fails ends the benchmark; it is no figure."""
+    """A start that fails ends the benchmark."""
     monkeypatch.setitem(WAYS, "help", Start(["-c", "raise SystemExit(3)"], {}))
     with pytest.raises(subprocess.CalledProcessError, match=r"the way help.* 3"):
         measure(["help"], {"help": sys.executable}, 1, repeats=1)
@@ -35,7 +35,7 @@ def test_what_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str) -> None:
-    """The table on the page has the rows and columns that the command writes now."""
+    """The table on the page has the rows and columns that the command writes."""
     column = list(PAGES).index(lang)
     ways = dict.fromkeys(TITLES, figures["ways"]["tracellm"])
     told = startup_table({**figures, "ways": ways}, lang, "COMMAND", "MACHINE")

@@ -61,7 +61,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 PROGRAMS = [
-    # what a script finds
+    # the script's environment
     _program("who am I", '"""Docstring."""' + _WHO_AM_I),
     _program("below a folder", _WHO_AM_I, path="a folder/script.py"),
     _program("a path with dots", _WHO_AM_I, path="sub/script.py", command=("./sub/../sub/script.py",)),

@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_found(run: Path, command: Command):
-    """If all calls are found, one line says so, with status 0; unsearched calls have their own line."""
+    """If all calls are found, one line reports it, with status 0; unsearched calls have their own line."""
     said = command("check", str(run), "--expect", str(SEED))
     assert (said.status, said.err) == (0, "")
     assert said.out == (
@@ -42,7 +42,7 @@ def test_all_found(run: Path, command: Command):
 
 
 def test_a_phase(run: Path, command: Command):
-    """With --phase only the calls of that phase count."""
+    """With --phase, only the calls of that phase count."""
     said = command("check", str(run), "--expect", str(SEED), "--phase", "startup")
     assert (said.status, said.out) == (0, "25/25 calls found, in this order\n")
 
@@ -85,7 +85,7 @@ def test_many_are_missing(run: Path, command: Command):
 
 
 def test_several_diagrams(run: Path, command: Command):
-    """Of several diagrams the first is used, with a note; `#2` selects the second without one."""
+    """A file with several diagrams uses the first, with a note; `#2` selects the second without one."""
     block = "```mermaid\nsequenceDiagram\n    {}\n```\n"
     good, bad = "EngineCoreProc->>Scheduler: schedule", "Scheduler->>EngineCoreProc: schedule"
     Path("e.md").write_text(block.format(good) + block.format(bad))

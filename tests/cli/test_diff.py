@@ -30,7 +30,7 @@ def test_runs_are_named_as_elsewhere(run_folder: Path, command: Command, monkeyp
 def test_a_run_is_named_by_its_script_where_that_lies(
     run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where script.py is a file, its name or path still means its newest run."""
+    """If script.py is a file, its name or path still means its newest run."""
     (tmp_path / "tracellm-runs").symlink_to(run_folder.parent)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -151,7 +151,7 @@ def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_p
     said = command("report", str(copy))
     assert (said.status, said.out, said.err) == (0, f"report: {copy / 'report.html'}\n", "")
     for name in ("sequence.mmd", "calltree.txt", "report.html"):
-        # The page says at its foot which folder it was made from.
+        # The foot of the page has the folder that it was made from.
         old, new = (folder.joinpath(name).read_text(encoding="utf-8") for folder in (run_folder, copy))
         assert new.replace(f"run folder {copy.name}", "") == old.replace(f"run folder {run_folder.name}", "")
 
@@ -315,7 +315,7 @@ def test_a_fault_in_one_report_leaves_the_others(
     assert RunFolder.open(copy).problems == []
 
 
-# -- what is asked for ------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------------------------
 
 
 def test_no_text_leaves_no_word_of_a_prompt(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_script_that_changes_directory_changes_nothing(tmp_path: Path) -> None
 
 
 def test_a_run_folder_that_is_lost_meanwhile_is_told(tmp_path: Path) -> None:
-    """If the run folder is gone at the end, lines on stderr say so; the status is the script's."""
+    """If the run folder is gone at the end, lines on stderr report it; the status is the script's."""
     (tmp_path / "script.py").write_text(
         "import shutil\nshutil.rmtree('run')\nopen('run', 'w').close()\nraise SystemExit(3)\n"
     )

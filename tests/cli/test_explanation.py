@@ -150,7 +150,7 @@ def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
-    """After a ring dropped spans, the page's figures say that they count the others."""
+    """After a ring dropped spans, the page notes that its figures count the remaining ones."""
     for number, words in ((1, True), (9, False)):
         with tracellm.explain(tmp_path / str(number), lang="en", ring=number) as run:
             for _ in range(3):

@@ -1,4 +1,4 @@
-"""docs/adding-a-model.md: the model that it adds is added, by what the page shows, and held against transformers."""
+"""The model of docs/adding-a-model.md, added with the page's code and compared with transformers."""
 
 import ast
 import importlib.util
@@ -20,25 +20,25 @@ MODULE = "tracellm.engine.model_executor.models.olmo2"
 
 
 def blocks(page: Path) -> dict[str, str]:
-    """The code that a page shows, by the comment before it."""
+    """Return a page's code blocks by the comments before them."""
     return dict(re.findall(r"(?ms)^<!-- ([\w-]+).*? -->\n```python\n(.*?)^```", page.read_text(encoding="utf-8")))
 
 
 def as_dict(lines: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Entries of a dictionary, as a page shows them."""
+    """Return entries of a dictionary from their source on the page."""
     found: dict[str, Any] = eval(compile(ast.parse(f"{{{lines}}}", mode="eval"), "page", "eval"), names)
     return found
 
 
 def test_both_languages_show_the_same_code() -> None:
-    """What is run here is what both pages show."""
+    """Both pages show the code that this module runs."""
     english, chinese = map(blocks, PAGES)
     assert set(english) == {"file", "registry", "family", "variant"}
     assert chinese == english
 
 
 def test_the_model_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the page's file, line and entries the new model's logits and tokens are those of transformers."""
+    """With the page's code, the new model has the logits and tokens of transformers."""
     shown = blocks(PAGES[0])
     file = tmp_path / "olmo2.py"
     file.write_text(shown["file"], encoding="utf-8")

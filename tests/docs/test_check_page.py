@@ -1,4 +1,4 @@
-"""The page about `tracellm check`: its diagrams and its table do what it says they do."""
+"""The page about `tracellm check`, compared with the command."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_says_what_the_command_says(
     page: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each command that the page shows gives the output that it shows, but for times; its table is one that passes."""
+    """Each command on the page gives the output shown, apart from times, and a run passes its table."""
     (tmp_path / "my-run" / "trace").mkdir(parents=True)
     write_manifest(tmp_path / "my-run", {"schema": 1, "tracellm": "0", "status": "finished"})
     run = served()

@@ -1,4 +1,4 @@
-"""The documentation says what a run says, and its links lead somewhere."""
+"""The documentation agrees with real runs, and its links are valid."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ MARKDOWN = sorted(
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """The runs of the three clients, for all languages, and what they printed."""
+    """The runs of the three clients, for all languages, with their output."""
     folder = tmp_path_factory.mktemp("clients")
     return folder, client_docs.record(folder)
 
@@ -29,14 +29,14 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
 def made(
     request: pytest.FixtureRequest, clients: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, dict[str, str]]:
-    """A language, and what a run now says in it."""
+    """A language, and the generated parts of its pages from a new run."""
     lang = request.param
     folder = tmp_path_factory.mktemp("docs") / "run"
     return lang, blocks(lang, folder, explain(lang, folder)) | client_docs.blocks(lang, *clients)
 
 
 def test_pages_say_what_a_run_says(made: tuple[str, dict[str, str]]) -> None:
-    """Every output that a page shows is what the example says now, but for times, memory and probabilities."""
+    """Every output on a page is that of a new run, apart from times, memory and probabilities."""
     lang, now = made
     for name in PAGES[lang]:
         page = (ROOT / name).read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_pages_say_what_a_run_says(made: tuple[str, dict[str, str]]) -> None:
 
 
 def test_spans_and_attributes_are_documented(clients: tuple[Path, dict[str, str]]) -> None:
-    """Every span of a recorded run is one that docs/spans.md lists, and carries only what is listed for it."""
+    """docs/spans.md lists every recorded span, with all of its attributes."""
     known = known_spans()
     runs = [RunFolder.open(folder.parent).trace for folder in clients[0].rglob(MANIFEST)]
     seen: set[str] = set()
@@ -65,7 +65,7 @@ def test_spans_and_attributes_are_documented(clients: tuple[Path, dict[str, str]
 
 
 def _type(value: object) -> str:
-    """A value's type as the page has it; of an empty list only that it is one."""
+    """Return a value's type as on the page; an empty list has no element type."""
     if isinstance(value, list):
         return f"{type(value[0]).__name__}[]" if value else "[]"
     return type(value).__name__
@@ -73,7 +73,7 @@ def _type(value: object) -> str:
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every link and picture that points into the repository points at something that is there."""
+    """Every link and picture within the repository has a target."""
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not re.match(r"[a-z]+:", target):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -81,13 +81,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_diagrams_are_mermaid(page: Path, parse_mermaid: ParseMermaid) -> None:
-    """Every diagram on a page is one that Mermaid reads, as GitHub will."""
+    """Every diagram on a page is valid Mermaid."""
     for diagram in re.findall(r"(?s)```mermaid\n(.*?)```", page.read_text(encoding="utf-8")):
         assert parse_mermaid(diagram)["type"] in ("sequence", "flowchart-v2", "flowchart")
 
 
 def test_the_readme_is_short() -> None:
-    """README is below two screens, and its first commands are the two that set everything up."""
+    """README has less than 80 lines, and its first commands are the two that set everything up."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 80
     commands = re.findall(r"(?m)^(make \w+)", text)

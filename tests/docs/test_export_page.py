@@ -1,4 +1,4 @@
-"""The page about `tracellm export` names every form and every column there is."""
+"""The page about `tracellm export` lists all formats and columns."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("page", ["docs/export.md", "docs/zh/export.md"])
 def test_every_form_and_every_column_is_told(page: str) -> None:
-    """The first table has a row for each form, in the order of --help, and the table's columns are listed in theirs."""
+    """The first table has a row for each format in the order of --help, and the columns are in theirs."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert re.findall(r"(?m)^\| `(\w+)` \|", text) == list(FORMATS)
     columns = text[text.index("`start_ns`") :]

@@ -1,4 +1,4 @@
-"""The glossary: the words of the reports, the same in docs/ as on the page."""
+"""The glossary of the reports, the same in docs/ as on the page."""
 
 import re
 from pathlib import Path
@@ -28,6 +28,6 @@ def test_every_word_is_explained_in_docs_and_on_the_page(lang: Language):
 
 
 def test_no_word_is_left_out():
-    """Every text of the glossary belongs to a term that is listed."""
+    """Every text of the glossary belongs to a listed term."""
     listed = {f"glossary.{term}{name}" for term in TERMS for name in ("", ".name")} | {"glossary.title"}
     assert {key for key in texts("en") if key.startswith("glossary.")} == listed

@@ -1,4 +1,4 @@
-"""The tables of docs/parity.md speak of the recordings that there are."""
+"""The tables of docs/parity.md, compared with the recordings."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from scripts.make_parity import PAGES, ROOT, as_recorded, rows, table, whole_eng
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_tables_are_of_these_recordings(lang: str) -> None:
-    """Cases, steps, decisions and tokens are those of tests/fixtures; that all are equal is held elsewhere."""
+    """The tables have the cases, steps, decisions and tokens of tests/fixtures."""
     page, found = (ROOT / PAGES[lang]).read_text(encoding="utf-8"), rows(as_recorded)
     clients = parity_clients.client_rows(whole_engines(found), parity_clients.as_recorded(whole_engines(found)))
     for made in (table(lang, found), parity_clients.client_table(lang, clients)):

@@ -1,4 +1,4 @@
-"""The reading path: its files stay short, and what it points to is what a run executes."""
+"""The reading path: its files stay short, and a run executes its functions."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def test_the_stops_can_be_read_in_an_afternoon() -> None:
 
 
 def test_a_run_executes_each_stop(monkeypatch) -> None:
-    """Every function that the page points to is executed by examples/hello.py, in the file that the page names."""
+    """examples/hello.py executes every function that the page points to, in the file named there."""
     monkeypatch.setenv("TRACELLM_OPS", "torch")  # the modules of the layers, not the fused call
     done = subprocess.run(
         [sys.executable, "-c", _PROFILED], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
@@ -45,7 +45,7 @@ def test_a_run_executes_each_stop(monkeypatch) -> None:
 
 
 def test_the_table_is_that_of_the_files() -> None:
-    """The table on each page has the files and their present number of lines."""
+    """The table on each page has the files and their current number of lines."""
     for lang, page in (("en", "docs/reading.md"), ("zh", "docs/zh/reading.md")):
         for table in blocks(lang).values():
             assert table in (ROOT / page).read_text(encoding="utf-8"), f"{page} is stale: run `make docs`"

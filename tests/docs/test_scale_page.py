@@ -1,4 +1,4 @@
-"""docs/scale.md: its table is the benchmark's, and what it says of the reader is so."""
+"""The table and figures of docs/scale.md, compared with the benchmark and the reader."""
 
 import re
 
@@ -11,7 +11,7 @@ from tracellm.trace import run_folder
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_table_is_the_benchmarks(lang: str):
-    """A row for each size that the benchmark measures, a figure in each of its columns, the same in both languages."""
+    """The table has a row for each measured size and a figure in each column, the same in both languages."""
     page = PAGES[lang].read_text(encoding="utf-8")
     made = re.search(r"<!-- made: scale -->\n(.*?)<!-- end -->", page, re.DOTALL)
     assert made, "the marks are missing"
@@ -28,7 +28,7 @@ def test_the_table_is_the_benchmarks(lang: str):
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_figures_of_the_text(lang: str):
-    """How many damaged recordings are tried, and which line is too long."""
+    """The text has the number of damaged recordings and the limit of a line."""
     page = PAGES[lang].read_text(encoding="utf-8")
     assert f"{LINES + FOLDERS:,}" in page
     assert f"{run_folder._LONGEST_LINE >> 20} MiB" in page

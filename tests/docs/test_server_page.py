@@ -1,4 +1,4 @@
-"""The page about the server, and the run that it explains: one chat request through two processes, in one trace."""
+"""The page about the server, and its explained run: one chat request through two processes."""
 
 import json
 import os
@@ -31,20 +31,20 @@ LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder in which the servers ran, and what they said; with one explained run for all tests here."""
+    """The folder of the servers and their output, with one explained run for all tests here."""
     folder = tmp_path_factory.mktemp("servers")
     return folder, server_docs.record(folder)
 
 
 @pytest.fixture(scope="module")
 def run(servers: tuple[Path, dict[str, Any]]) -> RunFolder:
-    """The explained run: one chat request whose caller sent a `traceparent`, then SIGTERM."""
+    """The explained run: one chat request with a `traceparent`, then SIGTERM."""
     return RunFolder.open(servers[0] / RUN)
 
 
 @pytest.fixture
 def trace(run: RunFolder) -> Trace:
-    """Its spans."""
+    """The spans of the explained run."""
     return run.trace
 
 
@@ -58,14 +58,14 @@ def page(lang: Language) -> str:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_says_what_servers_say(lang: Language, servers: tuple[Path, dict[str, Any]]) -> None:
-    """Each command, program and table on the page is answered by a real server as the page has it."""
+    """Each command, program and table on the page gives the output of a real server."""
     now = filled(page(lang), server_docs.blocks(lang, *servers))
     assert normal(page(lang)) == normal(now), f"{server_docs.PAGES[lang]} is stale: run `make docs`"
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_nothing_else_is_shown(lang: Language) -> None:
-    """By hand the page has two commands: the one that the explained run was started with, and vLLM's load generator."""
+    """The handwritten text has two commands: the start of the explained run, and vLLM's load generator."""
     by_hand = re.findall(r"(?s)```\w+\n(.*?)```", MADE.sub("", page(lang)))
     load, explain = sorted(by_hand, key=lambda block: "--explain" in block)
     assert explain == f"$ tracellm serve --dtype float32 --explain --out {RUN}\n"
@@ -77,7 +77,7 @@ def test_nothing_else_is_shown(lang: Language) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_names_every_path(lang: Language) -> None:
-    """What the server answers is in the page's table."""
+    """The page's table has every path of the server."""
     table = MADE.sub("", page(lang))
     for path in PATHS:
         assert f"{path.replace('{model_name:path}', 'NAME')}`" in table
@@ -87,7 +87,7 @@ def test_the_page_names_every_path(lang: Language) -> None:
 
 
 def test_it_ends_well(servers: tuple[Path, dict[str, Any]], run: RunFolder) -> None:
-    """SIGTERM ends server and engine process with exit status 0; the recording is whole and says so."""
+    """SIGTERM ends the server and engine processes with exit status 0, and the recording is complete."""
     status, said = servers[1]["end"]
     assert status == 0
     assert "Traceback" not in said
@@ -102,20 +102,20 @@ def test_it_ends_well(servers: tuple[Path, dict[str, Any]], run: RunFolder) -> N
 
 
 def test_a_dead_engine_ends_the_server(servers: tuple[Path, dict[str, Any]]) -> None:
-    """The other server, whose engine was killed, ends by itself with status 1 and one line that says why."""
+    """The server with the killed engine ends with status 1 and one line with the reason."""
     status, said = servers[1]["killed-end"]
     assert status == 1
     assert re.fullmatch(r"tracellm: The engine process EngineCore_0 was killed by SIGKILL.*\n", said)
 
 
 def test_the_documents_calls(trace: Trace) -> None:
-    """All 59 calls of vLLM's diagram that need no image are there, in order, between the same lifelines."""
+    """The run has all 59 calls of vLLM's diagram that need no image, in order."""
     result = check(trace, read(str(ROOT / server_docs.EXPECTATION)))
     assert (result.matched, result.total, result.needs) == (59, 59, {"mm": 8})
 
 
 def test_one_trace_from_the_caller_to_the_step(trace: Trace) -> None:
-    """The request's spans have the caller's trace id; the HTTP request is below the caller's span; steps link to it."""
+    """The request's spans have the caller's trace id below the caller's span, and steps link to it."""
     trace_id, caller = CALLER
     [http] = [span for span in trace.spans if names.HTTP_METHOD in span.attributes]
     [life] = trace.named(REQUEST_SPAN)
@@ -134,7 +134,7 @@ def test_one_trace_from_the_caller_to_the_step(trace: Trace) -> None:
 
 
 def test_every_span_has_its_place(trace: Trace) -> None:
-    """No span's parent is missing; what both processes do by themselves is one trace, and the request is another."""
+    """No span's parent is missing; the processes' own work is one trace, and the request another."""
     assert trace.orphans == []
     ids = {
         name: {span.trace_id for span in trace.spans if span.process is not None and span.process.name == name}
@@ -147,7 +147,7 @@ def test_every_span_has_its_place(trace: Trace) -> None:
 
 
 def test_messages_arrive_after_they_were_sent(trace: Trace) -> None:
-    """Each message has two ends, one in each process, with the causes before the effects; receives link to sends."""
+    """Each message has an end in each process, with causes before effects; receives link to sends."""
     assert trace.unsent == []
     sent = [str(message.send.attributes[names.MESSAGE_TYPE]) for message in trace.messages]
     assert (sent.count("ADD"), set(sent)) == (1, {"ADD", "OUTPUTS"})
@@ -159,12 +159,12 @@ def test_messages_arrive_after_they_were_sent(trace: Trace) -> None:
 
 
 def test_its_diagrams_are_mermaid(run: RunFolder, parse_mermaid: ParseMermaid) -> None:
-    """The diagram that the run left, the Chinese one, and the longest are such that Mermaid reads them."""
+    """The run's diagrams are valid Mermaid: the default, the Chinese and the most detailed one."""
     longest, chinese = sequence_diagram(run.trace, detail="kernel"), sequence_diagram(run.trace, lang="zh")
     for diagram in ((run.path / "sequence.mmd").read_text(encoding="utf-8"), chinese, longest):
         assert parse_mermaid(diagram)["type"] == "sequence"
 
 
 def test_the_table_of_options_is_that_of_the_engines_settings() -> None:
-    """Each setting has its line with what it means, and no line is of a setting that is no more."""
+    """The table has each setting with its meaning, and no others."""
     assert set(ENGINE) == {option.name for option in engine_options(SERVER_DEFAULTS) if not option.hidden}

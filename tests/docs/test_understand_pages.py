@@ -1,4 +1,4 @@
-"""The pages of docs/understand show what their own scripts do."""
+"""The pages of docs/understand, compared with runs of their scripts."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from scripts.understand_docs import PAGES, page_of, record, scripts_of, shown
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_shows_what_its_scripts_do(name: str, tmp_path: Path) -> None:
-    """Both languages of a page show what a recorded run of its scripts shows now, but for times."""
+    """Both languages of a page show a new run of its scripts, apart from times."""
     record(name, tmp_path)
     for lang in ("en", "zh"):
         page = page_of(name, lang)

@@ -1,4 +1,4 @@
-"""The page about a real vLLM: it says what the kept recordings say, and these say what the vLLM at hand does."""
+"""The page about a real vLLM, compared with the recordings, and these with the installed vLLM."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -26,7 +26,7 @@ PAGE = ROOT / vllm_docs.PAGES["en"]
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kept recordings of both versions, and one of the same script on this engine."""
+    """The recordings of both versions, and one of the same script on this engine."""
     folder = tmp_path_factory.mktemp("vllm")
     vllm_docs.record(folder)
     return folder
@@ -34,7 +34,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("lang", list(vllm_docs.PAGES))
 def test_pages_say_what_the_recordings_say(lang: Language, recordings: Path) -> None:
-    """All that a page shows of vLLM, and of the same script on this engine, is what the recordings say now."""
+    """The page's generated parts are those of the recordings."""
     page = (ROOT / vllm_docs.PAGES[lang]).read_text(encoding="utf-8")
     made = vllm_docs.blocks(lang, recordings)
     assert all(f"<!-- made: {name} -->" in page for name in made)
@@ -52,17 +52,17 @@ def _function(span: Span) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_recordings_have_what_the_catalog_has(version: str, recordings: Path) -> None:
-    """Every call of vLLM in the kept recordings is one that the catalog still names: else they are older than it."""
+    """The catalog names every vLLM call in the recordings; otherwise they are outdated."""
     targets = [target for entry in CATALOG for target in entry.targets]
     known = [target.replace(":", ".") for target in targets]
-    alone = {path_of(target) for target in targets}  # functions: known by name, wherever they were imported from
+    alone = {path_of(target) for target in targets}  # functions: matched by name, whatever module imports them
     traces = [RunFolder.open(recordings / version / run).trace for run in RUNS]
     found = {_function(span) for span in _calls(*traces)}
     assert len(found) > 100
     unknown = {
         function
         for function in found
-        if "<locals>" not in function  # what a decorator put in a method's place
+        if "<locals>" not in function  # replaced by a decorator
         and function.rpartition(".")[2] not in alone
         and not any(fnmatchcase(function, target) for target in known)
     }
@@ -71,7 +71,7 @@ def test_recordings_have_what_the_catalog_has(version: str, recordings: Path) ->
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_server_calls_what_its_versions_table_says(version: str, recordings: Path) -> None:
-    """Each version's table of expectations is what the recording of its server has, whole and in order."""
+    """The recording of each version's server has all calls of its table, in order."""
     expected = read(str(ROOT / "docs" / "expectations" / f"vllm-{version}-serve.tsv"))
     result = check(RunFolder.open(recordings / version / "serve").trace, expected)
     assert result.misses == ()
@@ -79,7 +79,7 @@ def test_a_server_calls_what_its_versions_table_says(version: str, recordings: P
 
 
 def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
-    """What the page's sentences say of both versions is so: clients by default and by switch, what was renamed."""
+    """The page's sentences about clients and renamed classes are true for both versions."""
     runs = {version: {run: RunFolder.open(recordings / version / run) for run in RUNS} for version in VERSIONS}
     for of in runs.values():
         rows = clients_table([("", run, of[run]) for run in RUNS], SAY, PAGE).splitlines()[2:]
@@ -95,7 +95,7 @@ def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
 
 @pytest.fixture(params=["in-process", "two-processes"])
 def at_hand(request: pytest.FixtureRequest) -> tuple[str, RunFolder, str]:
-    """The example as the vLLM that is installed for tests runs it: which run, its folder, and what was printed."""
+    """The example with the installed vLLM: name of the run, its folder, and its output."""
     if request.param == "in-process":
         one: InOneProcess = request.getfixturevalue("in_one_process")
         return request.param, RunFolder.open(one.folder / request.param), one.told["printed"]
@@ -104,7 +104,7 @@ def at_hand(request: pytest.FixtureRequest) -> tuple[str, RunFolder, str]:
 
 
 def test_the_vllm_at_hand_does_what_its_recording_says(at_hand: tuple[str, RunFolder, str], tmp_path: Path) -> None:
-    """A run now prints the same, chooses the same client by the same rule, and gets to `step_fn` on the same path."""
+    """A new run has the recording's output, client, rule, and path to `step_fn`."""
     run, now, said = at_hand
     installed = str(now.manifest["versions"]["vllm"])
     unpack(next(version for version in VERSIONS if installed.startswith(version)), tmp_path)

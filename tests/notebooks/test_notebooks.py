@@ -10,10 +10,10 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jupyter_client and tornado
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by jupyter_client and tornado
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell runs without an error, and the ones that show something show it."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # no profile of the user's own
+    """Every cell runs without an error, and the outputs have the expected parts."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # without the user's profile
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = "".join(
@@ -27,7 +27,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_notebooks_are_kept_without_outputs() -> None:
-    """What is committed holds no outputs and no counts, so that a run changes nothing in the file."""
+    """Committed notebooks have no outputs and no execution counts, so a run changes nothing."""
     for path in NOTEBOOKS:
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "code":

@@ -1,4 +1,4 @@
-"""What the tests of reports share: one browser for all of them."""
+"""Shared fixtures of the report tests: one browser for all of them."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Texts known to break Mermaid, a table in a terminal, or a file: for tests that put them everywhere."""
+"""Texts known to break Mermaid, a terminal table or a file. Tests put them in every field."""
 
 NASTY = [
     "a;b", "#", "#35;", "##", "&amp;", "&", '"quoted"', "it's", "end", "END", " end ", "loop",

@@ -1,4 +1,4 @@
-"""Traces of two processes made by hand: a client and an engine core, their threads, and the messages between them."""
+"""Handmade traces of a client and an engine core process, with their threads and messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +12,20 @@ SCRIPT_TRACE = "1" * 32
 
 
 class Clock:
-    """One monotonic clock for all processes; each look at it is a microsecond later."""
+    """Monotonic clock shared by all processes; each reading is a microsecond later."""
 
     def __init__(self) -> None:
         self.now = 0
         self.spans: list[Span] = []
 
     def tick(self, microseconds: int = 1) -> int:
-        """Let time pass."""
+        """Advance the clock, and return the new time."""
         self.now += 1000 * microseconds
         return self.now
 
 
 class Thread:
-    """One thread, or one task: calls nest in it, whatever others do meanwhile."""
+    """Thread or task with its own stack of calls, independent of other threads."""
 
     def __init__(
         self, clock: Clock, process: Process, name: str = "", parent: Span | None = None, trace_id: str = SCRIPT_TRACE
@@ -34,7 +34,7 @@ class Thread:
         self.stack: list[Span] = [parent] if parent else []
 
     def begin(self, name: str, level: str = "step", **more: Any) -> Span:
-        """Open a call below the one that is open."""
+        """Begin a call below the innermost open one."""
         attributes: dict[str, Any] = {names.LEVEL: level, names.LIFELINE: more.pop("lifeline", name.rpartition(".")[0])}
         for key, attribute in (
             ("args", names.ARGUMENTS), ("result", names.RESULT), ("phase", names.PHASE), ("kind", names.CALL_KIND)
@@ -54,7 +54,7 @@ class Thread:
         return span
 
     def end(self, **more: Any) -> Span:
-        """Close the innermost open call."""
+        """End the innermost open call."""
         span = self.stack.pop()
         span.attributes |= more
         span.end_ns = self.clock.tick()
@@ -62,18 +62,18 @@ class Thread:
 
     @contextmanager
     def __call__(self, name: str, level: str = "step", **more: Any) -> Iterator[Span]:
-        """One call."""
+        """Context with one call."""
         span = self.begin(name, level, **more)
         yield span
         self.end()
 
     def leaf(self, name: str, level: str = "step", **more: Any) -> Span:
-        """One call that calls nothing."""
+        """Make a call without callees."""
         self.begin(name, level, **more)
         return self.end()
 
     def beside(self, name: str = "", process: Process | None = None) -> "Thread":
-        """A thread, or a process, that the innermost open call starts."""
+        """Return a thread, or the first thread of a process, started by the innermost open call."""
         return Thread(self.clock, process or self.process, name, self.stack[-1], self.trace_id)
 
     def send(self, id: str, size: int = 300, **more: Any) -> None:
@@ -120,12 +120,12 @@ class Engine:
         self.steps = 0
 
     def take(self, id: str) -> None:
-        """The input thread reads a request."""
+        """Read a request in the input thread."""
         self.input.receive(f"ADD {id}")
         self.input.leaf("EngineCoreProc.preprocess_add_request", lifeline="EngineCoreProc")
 
     def handle(self, *ids: str) -> None:
-        """The busy loop takes requests out of its queue."""
+        """Take requests out of the queue in the busy loop."""
         self._look()
         for id in ids:
             with (
@@ -140,7 +140,7 @@ class Engine:
             self.in_queue = True
 
     def step(self, ids: list[str], *, new: bool = False, last: bool = False) -> str:
-        """A step for these requests; gives the id of the message with its outputs."""
+        """Make a step for these requests; return the id of its output message."""
         main = self.main
         self._look()
         main.end()
@@ -167,11 +167,11 @@ class Engine:
         return f"OUTPUTS 0 {self.steps}.5"
 
     def send(self, id: str) -> None:
-        """The output thread sends."""
+        """Send a message in the output thread."""
         self.output.send(id, 180, **{names.MESSAGE_STEP: int(id.split(".")[0].split()[-1])})
 
     def end(self) -> None:
-        """SIGTERM."""
+        """End the process by SIGTERM."""
         for thread in (self.input, self.output, self.main):
             while len(thread.stack) > 1:
                 thread.end()
@@ -180,12 +180,14 @@ class Engine:
 def sync_run(
     prompts: int = 3, tokens: int = 6, *, ahead: bool = False, killed: bool = False, closing: bool | None = None
 ) -> Trace:
-    """`LLM.generate` over a SyncMPClient.
+    """Return the trace of `LLM.generate` over a SyncMPClient.
 
-    With `ahead` the engine core is quick: it takes the first request before the others are sent, and begins each step
-    before the client has looked at the outputs of the last. `killed` ends all in the middle of the second step.
-    `closing`: the engine core makes one more step, of which nothing is sent: after the last outputs were sent, or, if
-    True, before.
+    Args:
+        ahead: the engine core handles the first request before the others are sent, and begins each step early, before
+            the client handles the previous outputs.
+        killed: the recording ends in the middle of the second step.
+        closing: the engine core makes one more step without outputs, after the last outputs are sent or (if True)
+            before.
     """
     clock = Clock()
     main = Thread(clock, Process(10, "main"))
@@ -262,7 +264,7 @@ CHOICE = {
 
 
 def _killed(clock: Clock, engine: Engine) -> Trace:
-    """Everything that is open stays open."""
+    """Return the trace with its open calls left open."""
     engine._look()
     engine.main.begin("EngineCoreProc._process_engine_step")
     engine.main.begin("EngineCore.step_fn", lifeline="EngineCoreProc")
@@ -275,7 +277,7 @@ def _killed(clock: Clock, engine: Engine) -> Trace:
 
 
 def served(requests: int = 2, tokens: int = 5) -> Trace:
-    """A server, and chat requests that come at the same time."""
+    """Return the trace of a server with concurrent chat requests."""
     clock = Clock()
     main = Thread(clock, Process(10, "main"))
     main.begin("serve", "request", lifeline="serve")
@@ -323,7 +325,7 @@ def served(requests: int = 2, tokens: int = 5) -> Trace:
     for number in range(1, tokens + 1):
         engine.send(message)
         reader.receive(message, 180)
-        if number < tokens:  # the next step begins before the outputs of this one are looked at
+        if number < tokens:  # the next step begins before the client handles these outputs
             message = engine.step(ids, last=number + 1 == tokens)
         handler.end()
         handler.leaf("OutputProcessor.process_outputs")

@@ -1,4 +1,4 @@
-"""A recorded run made by hand: start-up, one prefill, many decode steps, with every attribute that reports read."""
+"""A handmade run with start-up, one prefill and many decode steps, and every attribute that reports read."""
 
 import json
 from collections.abc import Sequence
@@ -51,16 +51,16 @@ MANIFEST: dict[str, Any] = {
 
 
 class Recorder:
-    """Spans made by hand: `begin` opens one, `end` closes the innermost, times go up by themselves."""
+    """Recorder of handmade spans with automatic times: `begin` opens a span, `end` closes the innermost."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []  # in the order they end
+        self.spans: list[Span] = []  # in the order of their ends
         self.now = 1_700_000_000_000_000_000
         self.process = Process(4242, "main")
         self._stack: list[Span] = []
 
     def begin(self, name: str, level: str = "request", **attributes: Any) -> Span:
-        """Open a span below the one that is open."""
+        """Open a span below the innermost open one."""
         self.now += 20_000
         parent = self._stack[-1].span_id if self._stack else None
         span = Span(
@@ -87,7 +87,7 @@ class Recorder:
         return span
 
     def call(self, name: str, level: str = "step", took_us: float = 50, **attributes: Any) -> Span:
-        """A call that calls nothing."""
+        """Record a call without callees."""
         self.begin(name, level, **attributes)
         return self.end(took_us)
 
@@ -103,7 +103,7 @@ def a_run(
     text: bool = True,
     layers: int = 2,
 ) -> list[Span]:
-    """The spans of a run, in the order they ended. Request 0 stops after half of the decode steps."""
+    """Return the spans of a run, in the order of their ends. Request 0 stops after half of the decode steps."""
     r = Recorder()
     r.begin("capital.py", LIFELINE="capital.py")
     _startup(r)
@@ -250,5 +250,5 @@ def _step(
 
 
 def a_run_folder(spans: Sequence[Span], path: Path = Path("runs/one"), **manifest: Any) -> RunFolder:
-    """A run folder in memory; keywords replace entries of its manifest."""
+    """Return a run folder in memory; keywords replace entries of its manifest."""
     return RunFolder(path, MANIFEST | manifest, Trace(spans, [Process(4242, "main")]), [])

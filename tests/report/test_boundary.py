@@ -1,4 +1,4 @@
-"""What is said of several processes besides the diagram: the call tree's marks, the messages' table, the page."""
+"""Reports of several processes apart from the diagram: call tree, table of messages, page."""
 
 import re
 
@@ -18,18 +18,18 @@ from tracellm.trace.run_folder import RunFolder
 
 
 def folder_of(trace: Trace) -> RunFolder:
-    """A run folder in memory that holds this trace."""
+    """Return a run folder in memory with this trace."""
     folder = a_run_folder([])
     return RunFolder(folder.path, folder.manifest, trace, [])
 
 
 def words(source: str) -> str:
-    """A page's text without its markup."""
+    """Return a page's text without its markup."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", source.partition("<body>")[2]))
 
 
 def test_the_call_tree_marks_where_the_process_or_the_thread_changes():
-    """The engine core's calls stand below the call that started its process, and the change is told in the line."""
+    """A call in another process or thread stands below the call that started it, with a mark."""
     text = calltree(sync_run(), width=140)
     [process] = [line for line in text.splitlines() if "[process EngineCore_0]" in line]
     assert "EngineCoreProc.run_engine_core" in process
@@ -40,14 +40,14 @@ def test_the_call_tree_marks_where_the_process_or_the_thread_changes():
 
 
 def test_the_call_tree_groups_the_steps_of_the_other_process():
-    """Below the busy loop stand its steps, folded as those of an in-process run."""
+    """The engine core's steps are folded below the busy loop, as in an in-process run."""
     text = calltree(sync_run(2, 9), width=140)
     assert re.search(r"steps 2-8: decode, 2 requests +×7", text)
     assert text.index("run_busy_loop") < text.index("steps 2-8") < text.index("LLM.generate")
 
 
 def test_roots_of_several_processes_are_told_apart():
-    """Where nothing tells who started a process, its calls are a root that names the process."""
+    """A process without a recorded parent is a root with the process's name."""
     whole = sync_run()
     starter = {span.span_id for span in whole.named("MPClient.launch_core_engines")}
     kept = [span for span in whole.spans if span.span_id not in starter]
@@ -57,12 +57,12 @@ def test_roots_of_several_processes_are_told_apart():
 
 
 def test_tasks_are_marked():
-    """A coroutine that goes on after its caller has returned is a task."""
+    """A coroutine that continues after its caller returns is marked as a task."""
     assert re.search(r"AsyncLLM.output_handler \[task\]", calltree(served(), width=140))
 
 
 def test_messages_are_counted_by_type_and_direction():
-    """Three requests there, six steps' outputs back: their number, their bytes, and the time on the way."""
+    """Messages are counted by type and direction, with their bytes and transit time."""
     add, outputs = crossings(sync_run(3, 6))
     assert (add.type, add.source, add.target, add.count, add.bytes, add.lost) == (
         "ADD", "main", "EngineCore_0", 3, 900, 0
@@ -71,11 +71,11 @@ def test_messages_are_counted_by_type_and_direction():
         "OUTPUTS", "EngineCore_0", "main", 6, 1080
     )  # fmt: skip
     assert add.seconds is not None
-    assert outputs.seconds == pytest.approx(1e-6)  # a microsecond, of the clock of these traces
+    assert outputs.seconds == pytest.approx(1e-6)  # a microsecond of this trace's clock
 
 
 def test_messages_that_nobody_received_have_no_time():
-    """With one side's recording only, there is a number and no time."""
+    """A message with only one recorded end has a count, but no time."""
     trace = sync_run()
     client = Trace([span for span in trace.spans if span.process and span.process.name == "main"])
     [add] = crossings(client)
@@ -83,7 +83,7 @@ def test_messages_that_nobody_received_have_no_time():
 
 
 def test_processes_and_their_threads():
-    """Each process with its threads, and who makes the steps."""
+    """Each process has its threads, and the role of the engine core if it makes the steps."""
     main, core = processes(sync_run(3, 6))
     assert (main.name, main.threads, main.steps) == ("main", ("process_outputs_socket",), 0)
     assert (core.name, core.threads, core.steps) == (
@@ -93,7 +93,7 @@ def test_processes_and_their_threads():
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_has_a_section_on_the_boundary(lang):
-    """It names processes and threads, and each type of message with its number and bytes."""
+    """The page names processes and threads, and each type of message with its count and bytes."""
     source = report_html(folder_of(sync_run(3, 6)), lang)
     assert '<h2 id="boundary">' in source
     assert '<a href="#boundary">' in source
@@ -113,14 +113,14 @@ def test_the_page_has_a_section_on_the_boundary(lang):
 
 
 def test_the_page_of_one_process_has_none():
-    """Nothing crossed, so nothing is said of it."""
+    """The page of a single process has no section on the boundary."""
     source = report_html(a_run_folder(a_run()))
     assert 'id="boundary"' not in source
     assert "#boundary" not in source
 
 
 def test_steps_and_client_of_another_process_are_on_the_page():
-    """The table of steps, and why this client, are there whichever process made them."""
+    """The page has the steps and the choice of the client, whichever process recorded them."""
     said = words(report_html(folder_of(sync_run(3, 6))))
     assert "SyncMPClient chosen" in said
     assert "This is what a plain LLM() gets in a real vLLM" in said
@@ -130,7 +130,7 @@ def test_steps_and_client_of_another_process_are_on_the_page():
 
 
 def test_hostile_processes_threads_and_messages_stay_text():
-    """Names of processes and threads, and message ids, may hold anything."""
+    """Names of processes and threads, and message ids, are escaped."""
     trace = sync_run()
     for span in trace.spans:
         if names.MESSAGE_ID in span.attributes:
@@ -156,5 +156,5 @@ def test_hostile_processes_threads_and_messages_stay_text():
     ],
 )
 def test_a_process_is_told_by_what_it_is(name: str, steps: int, role: str):
-    """Who made steps is the engine core; where none was recorded, as of a vLLM whose start failed, the name says it."""
+    """The process with the steps is the engine core; without steps its name decides."""
     assert role in _process(ProcessFacts(name, 1, (), 5, steps), "en")["role"]

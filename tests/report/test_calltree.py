@@ -1,4 +1,4 @@
-"""The call tree as text: from the user's line to the kernels, aligned, folded, safe to print."""
+"""The call tree as text: from the user's line to the kernels, aligned, folded and safe to print."""
 
 import re
 from pathlib import Path
@@ -19,18 +19,18 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def without_lines(row: str) -> str:
-    """A row without what joins it to the one above, and with single blanks."""
+    """Return a row without its tree lines, with single blanks."""
     return " ".join(row.lstrip(" │├└").split())
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_small_run(lang: str, golden: Golden):
-    """The tree of a plain run is the one kept here: user's lines, steps, layers and kernels, counts and times."""
+    """The tree of a plain run equals the golden file, in both languages."""
     golden(GOLDEN / f"hello.{lang}.txt", calltree(hello(tokens=17), lang=lang))
 
 
 def test_a_failed_run(golden: Golden):
-    """Calls that an exception left are marked, and the exception stands below the call that raised it."""
+    """A failed call is marked, with the exception below the call that raised it."""
     tree = calltree(hello(tokens=6, fails_at=4))
     assert tree.count("RuntimeError: out of memory") == 1
     assert "✗ LLM.generate" in tree
@@ -38,14 +38,14 @@ def test_a_failed_run(golden: Golden):
 
 
 def test_it_begins_at_the_users_line():
-    """Below the script stand its lines, as they are written, and below them the engine's calls."""
+    """The script's source lines stand below the script, and the engine's calls below the lines."""
     rows = [without_lines(row) for row in calltree(hello()).splitlines()]
     at = next(number for number, row in enumerate(rows) if row.startswith("hello.py:5 outputs = llm.generate(prompts)"))
     assert rows[at + 1].startswith("LLM.generate")
 
 
 def test_a_recording_that_lost_what_encloses_its_calls():
-    """Where a sequence of calls repeats with nothing around it, as after a kill, each call has its row, counted."""
+    """A repeated sequence without an enclosing call, as after a kill, has one counted row per call."""
     calls = Calls()
     for _ in range(3):
         calls.leaf("Scheduler.schedule")
@@ -56,7 +56,7 @@ def test_a_recording_that_lost_what_encloses_its_calls():
 
 
 def test_a_result_that_has_no_room_is_cut_and_says_so():
-    """What came back is told as far as there is room, and ends in an ellipsis where there is not; widths hold."""
+    """A result that does not fit ends in an ellipsis, and the row keeps to the width."""
     calls = Calls()
     calls.leaf("Some.quite_long_name", result="a very long result, " * 3)
     wide, narrow, none = (calltree(calls.trace(), width=width).splitlines()[1] for width in (120, 60, 36))
@@ -67,7 +67,7 @@ def test_a_result_that_has_no_room_is_cut_and_says_so():
 
 
 def test_calls_that_never_ended_say_so():
-    """A call that the recording's end cut short is told as not ended, in both languages, and is apart from others."""
+    """A call without an end is marked as not ended and kept apart, in both languages."""
     calls = Calls()
     calls.leaf("Some.call")
     calls.leaf("Some.call")
@@ -78,7 +78,7 @@ def test_calls_that_never_ended_say_so():
 
 
 def test_repeated_layers_are_one_row_with_their_kernels_below():
-    """Four layers in each of fifteen steps are one row that counts sixty, and so are the kernels."""
+    """Repeated layers and their kernels are one counted row each."""
     rows = [without_lines(row) for row in calltree(hello(tokens=17)).splitlines()]
     at = rows.index(next(row for row in rows if row.startswith("steps 2-16: decode, 2 requests ×15")))
     below = [row.split()[:2] for row in rows[at:]]
@@ -87,7 +87,7 @@ def test_repeated_layers_are_one_row_with_their_kernels_below():
 
 
 def test_steps_with_the_same_calls_are_not_written_out_again():
-    """A later group of steps names the earlier one whose calls it made."""
+    """A group of steps with the same calls as an earlier group refers to it."""
     rows = [without_lines(row) for row in calltree(hello(tokens=17)).splitlines()]
     at = next(number for number, row in enumerate(rows) if row.startswith("step 17: decode"))
     assert rows[at + 1] == "(the calls of steps 2-16)"
@@ -96,7 +96,7 @@ def test_steps_with_the_same_calls_are_not_written_out_again():
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_no_row_is_wider_than_asked(width: int, lang: str):
-    """Rows keep to the width, counting Chinese characters as two, and the columns stand below each other."""
+    """Rows keep to the width, with Chinese characters two columns wide, and columns align."""
     rows = calltree(hello(tokens=17, fails_at=9), lang=lang, width=width).splitlines()
     assert max(map(cell_len, rows)) <= width
     ends = {
@@ -106,13 +106,13 @@ def test_no_row_is_wider_than_asked(width: int, lang: str):
 
 
 def test_own_times_of_the_rows_sum_to_the_run():
-    """What the tree tells as own time is all the time there was."""
+    """The own times of all rows sum to the duration of the run."""
     tree = folded_tree(hello(tokens=17))
     assert sum(node.own_ns for node in walk(tree)) == tree[0].total_ns
 
 
 def test_a_recording_without_text_still_names_the_line():
-    """Without its text the user's line is file and number."""
+    """Without recorded text, the user's line is its file and number."""
     trace = hello()
     for span in trace.spans:
         span.attributes.pop(names.CALLER_TEXT, None)
@@ -120,7 +120,7 @@ def test_a_recording_without_text_still_names_the_line():
 
 
 def test_a_probed_function_has_its_line_and_calls():
-    """A function of the user's stands below the line that called it, the engine below the function's own line."""
+    """A probed user function stands below its calling line, and the engine below the function's own line."""
     calls = Calls()
     with calls("hello.py", "request", lifeline="hello.py"):
         start_engine(calls)
@@ -134,7 +134,7 @@ def test_a_probed_function_has_its_line_and_calls():
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_hostile_values_stay_on_their_row(text: str):
-    """Whatever names, lines, results and exceptions hold, a call is one row that a terminal cannot be driven by."""
+    """Each call is one row without control characters, whatever its names and values."""
     calls = Calls()
     with (
         pytest.raises(ValueError, match=r"^"),
@@ -149,5 +149,5 @@ def test_hostile_values_stay_on_their_row(text: str):
 
 
 def test_an_empty_trace_says_so():
-    """Nothing recorded is one sentence."""
+    """An empty trace gives one sentence."""
     assert calltree(Trace([])) == "No call was recorded.\n"

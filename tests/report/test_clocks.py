@@ -1,4 +1,4 @@
-"""Recordings of two machines whose clocks differ: every report is made, and none loses anything."""
+"""Reports of recordings of two machines with different clocks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ from tracellm.trace.run_folder import RunFolder
 @pytest.mark.parametrize("make", [sync_run, served])
 @pytest.mark.parametrize("skew", [-(10**9), -200_000, 200_000, 10**9])
 def test_clocks_of_two_machines_may_differ(make: Callable[[], Trace], skew: int):
-    """A receive that seems to precede its send breaks no report: no span and no message is lost, diagrams are valid."""
+    """Receives before their sends lose no span or message, and all diagrams stay valid."""
     true, trace = make(), make()
     for span in trace.spans:
         if span.process is not trace.spans[0].process:

@@ -1,4 +1,4 @@
-"""The live console: what it says of which spans, on a terminal, in a pipe, in two languages."""
+"""The live console: its lines for each span, on a terminal and in a pipe, in both languages."""
 
 import dataclasses
 import io
@@ -32,7 +32,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 class TerminalStream(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -49,7 +49,7 @@ def _say(spans: list[Span], lang: Any = "en", stream: io.StringIO | None = None,
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_whole_run_in_a_pipe(lang, golden: Golden):
-    """Plain text: no escape sequence, no box, no blank at a line's end, at most 80 columns."""
+    """In a pipe the log is plain text of at most 80 columns, without escape codes or trailing blanks."""
     said = _say(a_run(), lang)
     golden(GOLDEN / f"console-{lang}.txt", said)
     assert not re.search("[\x1b\u2500-\u257f]| $", said, re.MULTILINE)
@@ -59,7 +59,7 @@ def test_a_whole_run_in_a_pipe(lang, golden: Golden):
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("columns", [40, 80, 140])
 def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.MonkeyPatch):
-    """Every line fits, and within a box all are equally wide, Chinese as well."""
+    """Every line fits the terminal, and all lines of a box have the same width, in Chinese too."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     said = re.sub(r"\x1b\[[\d;]*m", "", _say(a_run(), lang, TerminalStream()))
@@ -71,7 +71,7 @@ def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["in a pipe", "on a terminal"])
 def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.MonkeyPatch):
-    """What is said stands below a bar that has been drawn, once, in a pipe; on a terminal the bar makes room for it."""
+    """A message is printed once, below a drawn bar in a pipe, and above it on a terminal."""
     monkeypatch.setenv("TERM", "xterm")
     stream = TerminalStream() if terminal else io.StringIO()
     console = Terminal(stream, quiet=False)
@@ -87,7 +87,7 @@ def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["in a pipe", "on a terminal"])
 def test_a_bar_that_waits_to_be_drawn_is_left_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch):
-    """A bar for work that takes long, as `LLM.generate` has, is not drawn by what is said before it appears."""
+    """A message does not draw a delayed progress bar, such as that of `LLM.generate`."""
     monkeypatch.setenv("TERM", "xterm")
     stream = TerminalStream() if terminal else io.StringIO()
     bar = tqdm(total=2, file=stream, ascii=True, ncols=40, delay=3600.0)
@@ -97,13 +97,13 @@ def test_a_bar_that_waits_to_be_drawn_is_left_alone(terminal: bool, monkeypatch:
 
 
 def test_the_client_comes_before_what_it_holds():
-    """Start-up is told outside in, although the spans end inside out."""
+    """Start-up is reported from the outermost span to the innermost, although spans end inside out."""
     titles = re.findall("^== (.*?)[:=]", _say(a_run()), re.MULTILINE)
     assert titles[:3] == ["Client", "Model load", "KV cache "]
 
 
 def two_processes() -> tuple[Span, list[Span], list[Span]]:
-    """The span of the client's choice, those of an engine's start-up in its own process, and those of its steps."""
+    """Return spans of two processes: the choice of the client, the engine's start-up, and its steps."""
     engine = Process(11, "EngineCore_0")
     spans = [replace(span, process=engine) for span in a_run() if span.name != names.REQUEST_SPAN]
     chooser = next(span for span in spans if names.CLIENT_CHOICE in span.attributes)
@@ -114,7 +114,7 @@ def two_processes() -> tuple[Span, list[Span], list[Span]]:
 
 
 def titles(spans: list[Span]) -> list[str]:
-    """The titles of all boxes, and the beginnings of the lines about steps, in order."""
+    """Return the titles of all boxes and the beginnings of the step lines, in order."""
     return re.findall(r"(?m)^(?:== )?((?:Client|Model load|KV cache|Steps?)\b)", _say(spans))
 
 
@@ -123,7 +123,7 @@ IN_ORDER = ["Client", "Model load", "KV cache"]
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_processes_may_be_read_in_any_order(lang: str):
-    """Whichever process is read first, start-up is said once, complete, client first, and steps after it."""
+    """Start-up is complete, once, and before the steps, in whichever order the processes are read."""
     chooser, startup, steps = two_processes()
     orders = [[chooser, *startup, *steps], [*startup, chooser, *steps], [*startup, *steps, chooser]]
     orders += [[*startup[:at], chooser, *startup[at:], *steps] for at in range(len(startup))]
@@ -135,7 +135,7 @@ def test_processes_may_be_read_in_any_order(lang: str):
 
 
 def test_steps_wait_for_a_start_up_only_so_long():
-    """Where the spans of a start-up were not recorded, steps are said all the same, all of them and in order."""
+    """Without a recorded start-up, all steps are still printed, in order."""
     engine = Calls(process=Process(11, "EngineCore_0"))
     for index in range(1, 301):
         engine.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1))
@@ -149,7 +149,7 @@ def test_steps_wait_for_a_start_up_only_so_long():
 
 
 def test_steps_of_a_script_that_made_no_engine_are_not_held_back():
-    """Steps of the script's own process come after their start-up, so that they are said as they end."""
+    """Steps of the script's own process are printed as they end."""
     calls = Calls(process=Process(1, "main"))
     calls.leaf("EngineCore.step_fn", **step_facts(1, ["0"], new=True))
     stream = io.StringIO()
@@ -158,7 +158,7 @@ def test_steps_of_a_script_that_made_no_engine_are_not_held_back():
 
 
 def test_what_was_loaded_is_said_even_when_start_up_fails():
-    """A run that dies while it sets up its cache has told how far it came."""
+    """A run that fails in start-up still reports the loaded model."""
     spans = [span for span in a_run() if span.attributes.keys() & {names.LOAD_FILES, names.LOAD_BYTES}]
     error = {"type": "EngineError", "message": "no memory", "file": "capital.py", "line": 3}
     said = _say(spans, status="failed", error=error)
@@ -168,13 +168,13 @@ def test_what_was_loaded_is_said_even_when_start_up_fails():
 
 
 def test_an_exit_status_is_said_where_no_exception_is():
-    """A script that ends by sys.exit(3) failed with exit status 3; one that SIGTERM ended was terminated."""
+    """The summary has the exit status of `sys.exit(3)`, and "terminated" after SIGTERM."""
     assert "run failed with exit status 3: " in _say([], status="failed", exit_status=3, error=None)
     assert "run terminated: " in _say([], status="terminated", exit_status=143, error=None)
 
 
 def test_quiet_says_nothing():
-    """With --quiet not even the summary is written."""
+    """With --quiet, nothing is written, not even the summary."""
     stream = io.StringIO()
     console = Console(stream=stream, quiet=True)
     for span in a_run():
@@ -184,7 +184,7 @@ def test_quiet_says_nothing():
 
 
 def test_it_writes_to_stderr_only(capsys: pytest.CaptureFixture[str]):
-    """What the script prints to stdout stays by itself."""
+    """The console writes to stderr only."""
     console = Console()
     for span in a_run():
         console(span)
@@ -195,7 +195,7 @@ def test_it_writes_to_stderr_only(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_closed_stderr_stops_the_console_and_nothing_else():
-    """`2>&1 | head` may close the stream at any time."""
+    """A stream closed early, as by `2>&1 | head`, stops only the console."""
     stream = io.StringIO()
     console = Console(stream=stream)
     stream.close()
@@ -207,7 +207,7 @@ def test_a_closed_stderr_stops_the_console_and_nothing_else():
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_text_is_shown_as_it_is(bad: str, terminal: bool):
-    """Markup is no markup, emoji codes are no emoji, and no control character reaches the terminal."""
+    """Markup and emoji codes are printed literally, and control characters are escaped."""
     said = _say(a_run(prompts=(bad, bad), decode_steps=2), stream=TerminalStream() if terminal else None)
     said = re.sub(r"\x1b\[[\d;]*m", "", said)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", said)
@@ -217,7 +217,7 @@ def test_text_is_shown_as_it_is(bad: str, terminal: bool):
 
 
 def test_steps_in_which_nothing_changed_share_a_line():
-    """Each step is told once, in order, whatever is folded."""
+    """Each step is printed once and in order, folded or not."""
     said = _say(a_run(decode_steps=40))
     told: list[int] = []
     for first, last in re.findall(r"^(?:== )?Steps? (\d+)(?:-(\d+))?:", said, re.MULTILINE):
@@ -227,7 +227,7 @@ def test_steps_in_which_nothing_changed_share_a_line():
 
 
 def test_steps_of_several_engines_are_told_apart():
-    """From the second engine on each line says whose steps it tells, and what changed in one is seen within it only."""
+    """With several engines each line names its engine, and changes are found within one engine."""
     one, other = Calls(process=Process(11, "EngineCore_0")), Calls(process=Process(12, "EngineCore_0"))
     for calls in (one, other):
         for index in (1, 2, 3):
@@ -241,7 +241,7 @@ def test_steps_of_several_engines_are_told_apart():
 
 
 def test_a_change_is_told_where_it_happened():
-    """Joined, came back, preempted, cut short or not scheduled with the numbers, finished: a line below the step's."""
+    """Each change of a request has its own line below the step, with its numbers."""
     spans = a_run(decode_steps=6)
     steps = [span for span in spans if span.name == "EngineCore.step_fn"]
     steps[3].attributes |= {
@@ -272,7 +272,7 @@ def test_a_change_is_told_where_it_happened():
 
 
 def test_random_ids_are_cut():
-    """Of a server's random ids the console shows as many digits as tell the requests of the run apart."""
+    """Random request ids are cut to the digits that distinguish them."""
     first, second, other = ("5f0c" + digit * 28 for digit in "a1b")
     ids = [f"chatcmpl-{first}", f"chatcmpl-{second}", f"0_cmpl-{other}-0", f"1_cmpl-{other}-0", "7"]
     calls = Calls()
@@ -290,32 +290,32 @@ def test_random_ids_are_cut():
 
 
 def test_many_requests_are_counted():
-    """A step of fifty requests shows some of them and says how many more there are."""
+    """A step with fifty requests shows some of them and the number of the rest."""
     said = _say(a_run(prompts=["p"] * 50, decode_steps=2))
     assert "requests 0, 1, 2, 3, 4, 5 and 44 more joined" in said
     assert said.count("... and 45 more") == 4
 
 
 def test_without_text_the_token_is_told_by_its_probability():
-    """A recording without text says so in place of the token."""
+    """Without recorded text, a note replaces the sampled token."""
     assert "0: a token (recorded without text)  97.3%" in _say(a_run(text=False))
 
 
 def test_bare_spans_do_no_harm():
-    """Spans that lack every attribute are taken for what little they say."""
+    """Spans without attributes are printed as far as possible."""
     bare = [Span(name, "1" * 32, name, None, 0, 10) for name in ("EngineCore.step_fn", "llm_request")]
     assert "1 request" in _say(bare, status="gone", duration_s=None, error="?")
 
 
 def test_lines_stand_in_the_order_of_the_run():
-    """What a step's line tells is complete before the next one's."""
+    """A step's line is complete before the next one begins."""
     starts = [int(first) for first in re.findall(r"Steps? (\d+)", _say(a_run(decode_steps=30)))]
     assert all(before < after for before, after in pairwise(starts))
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_groups_of_layers_share_the_blocks(lang):
-    """A token takes a block in each group, so there is room for fewer tokens; one group needs no word."""
+    """With groups of layers, the number of tokens that fit is divided by the number of groups."""
     assert "65,520" in "".join(kv_rows(KVCache(4096, 16, 1, None, None), lang)[0].lines)
     blocks, groups = kv_rows(KVCache(4096, 16, 6, None, None), lang)
     assert "10,912" in "".join(blocks.lines)  # 4,095 // 6 * 16
@@ -332,7 +332,7 @@ def test_groups_of_layers_share_the_blocks(lang):
     ],
 )
 def test_each_client_is_explained(lang, choice: str, classes: str, real: str):
-    """What a client is, the inputs, the rule that fired, how to get each other one, and what a real vLLM would do."""
+    """The client's box has its inputs, the rule, the way to get each other client, and vLLM's choice."""
     multiprocess, asyncio = choice != "InprocClient", choice == "AsyncMPClient"
     rows = client_rows(ClientChoice(multiprocess, asyncio, "UniProcExecutor", choice), lang)
     said = "\n".join(line for row in rows for line in row.lines)
@@ -348,7 +348,7 @@ def test_each_client_is_explained(lang, choice: str, classes: str, real: str):
 
 
 def made_by(argument: bool | None, value: bool) -> list[Span]:
-    """The spans of an engine made with `multiprocess_mode=argument`, and `value` where that is None."""
+    """Return spans of an engine made with `multiprocess_mode=argument`, and with `value` if that is None."""
     calls = Calls()
     inputs = {names.CLIENT_MULTIPROCESS: value, names.CLIENT_ASYNCIO: False, names.CLIENT_EXECUTOR: "UniProcExecutor"}
     with calls(
@@ -370,7 +370,7 @@ DECIDED_BY = [
 
 @pytest.mark.parametrize(("argument", "value", "english", "chinese"), DECIDED_BY)
 def test_what_decided_the_client(argument: bool | None, value: bool, english: str, chinese: str):
-    """The client's box, the first one, says whether the argument, the environment or the default decided."""
+    """The client's box, which is the first, names what decided: argument, environment or default."""
     for lang, words in (("en", english), ("zh", chinese)):
         said = _say(made_by(argument, value), lang)
         assert re.sub(r"[\s：:]", "", words) in re.sub(r"[\s：:]", "", said)
@@ -379,7 +379,7 @@ def test_what_decided_the_client(argument: bool | None, value: bool, english: st
 
 @pytest.mark.parametrize("client", ["InprocClient", "SyncMPClient", "AsyncMPClient"])
 def test_the_lines_that_give_a_client_use_arguments_that_exist(client: str):
-    """`LLM` has the argument that the lines name, and `AsyncLLM` the method: read from their source."""
+    """The arguments and methods that the box suggests exist in the source of `LLM` and `AsyncLLM`."""
     lines = "\n".join(CODE[client])
     engine = Path(tracellm.__file__).parent / "engine"
     file = engine / ("frontend/async_llm.py" if "AsyncLLM(" in lines else "entrypoints/llm.py")
@@ -389,7 +389,7 @@ def test_the_lines_that_give_a_client_use_arguments_that_exist(client: str):
 
 
 def test_what_crossed_between_the_processes_is_summed_up():
-    """Messages by type with their bytes, one encoded in two calls only once; nothing in a run of one process."""
+    """Messages are summed by type with their bytes, each once; a single process has none."""
     trace = sync_run(3, 6)
     spans = sorted(trace.spans, key=lambda span: span.end_ns)
     first = next(i for i, span in enumerate(spans) if span.attributes.get(names.MESSAGE_OPERATION) == "send")
@@ -401,7 +401,7 @@ def test_what_crossed_between_the_processes_is_summed_up():
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_what_computes_the_layers(lang: str) -> None:
-    """Beside the loading stands which operations compute the layers and why, in words; an unknown code as it is."""
+    """The chosen operations are reported with the reason in words; an unknown code is shown literally."""
     words = texts(lang)["ops.reason.gpu"]
     colon = "：" if lang == "zh" else ": "
     assert [row.lines for row in load_rows(_loaded("triton", "gpu"), lang)] == [[f"triton{colon}{words}"]]
@@ -412,7 +412,7 @@ def test_what_computes_the_layers(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_that_steps_overlap(lang: str) -> None:
-    """Where steps are scheduled asynchronously a line says so and why; where they are not there is none."""
+    """Asynchronous scheduling has a line with the reason; synchronous scheduling has none."""
     for reason in ("argument", "gpu"):
         told = load_rows(dataclasses.replace(_loaded(None, None), async_reason=reason), lang)
         assert [row.lines for row in told] == [[texts(lang)[f"async.reason.{reason}"]]]

@@ -1,4 +1,4 @@
-"""What reports say of a recording itself: what was asked for, what it cannot tell, what was let go, what it cost."""
+"""Notes of reports on the recording: its options, gaps, dropped spans and cost."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ PROBES: dict[str, Any] = {
 
 
 def manifest(probes: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-    """A run.json of so much."""
+    """Return a run.json with these entries."""
     whole: dict[str, Any] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
     return {"options": whole | options, "probes": PROBES | (probes or {})}
 
@@ -57,18 +57,18 @@ def manifest(probes: dict[str, Any] | None = None, **options: Any) -> dict[str, 
     ],
 )
 def test_what_was_asked_for(options: dict[str, Any], typed: str):
-    """The options as they are typed, so that they can be typed again; nothing where all was recorded."""
+    """The options are printed as on the command line, or not at all for a complete recording."""
     assert recording_options(manifest(**options)) == typed
 
 
 def test_a_whole_recording_needs_no_note():
-    """Where nothing was left out or let go, nothing is said."""
+    """A complete recording has no note."""
     assert notes(manifest(), "en") == []
     assert skipped_calls(manifest(), "en") == []
 
 
 def test_what_cannot_be_told():
-    """It is named, what goes without saying apart; and why, with the functions that it takes."""
+    """A note names what is missing, the reason, and the functions to record."""
     left_out = {"messages": ["A.b"], "steps": ["EngineCore.step_fn"], "schedules": ["Scheduler.schedule"]}
     run = manifest({"left_out": left_out}, only=["Sampler"])
     assert notes(run, "en") == [
@@ -85,7 +85,7 @@ def test_what_cannot_be_told():
 
 
 def test_what_a_version_lacks():
-    """How many probes found nothing, of how many, in which engine; the first of them by name. Of no engine, nothing."""
+    """Missing probes are counted, with the engine's name and the first of them; without an engine there is no note."""
     engine = {"name": "vllm", "version": "0.99", "probes": 58}
     targets = [f"vllm.v1.module:Class.{name}" for name in "abcdef"]
     [told] = notes(manifest({"engine": engine, "missing": targets}), "en")
@@ -97,7 +97,7 @@ def test_what_a_version_lacks():
 
 
 def test_what_was_let_go():
-    """How many spans, and by which option."""
+    """Dropped spans are counted, with the option that dropped them."""
     [told] = notes(manifest({"let_go": 1234}, ring=100), "en")
     assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring): 1,234 ")
     assert told.endswith(" earlier ones were dropped.")
@@ -109,7 +109,7 @@ def test_what_was_let_go():
 
 
 def test_what_it_cost():
-    """Calls, time in probes and for writing, bytes, the shares of run and generation, the longest write, conversion."""
+    """The cost has calls, time, bytes, shares, the longest write, and the conversion."""
     assert cost(manifest(), "en", 0.0461) == [
         "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
         "4.6% of generation, longest write 1.25 ms.",
@@ -122,7 +122,7 @@ def test_what_it_cost():
 
 
 def test_the_cost_of_an_older_recording():
-    """A run.json of an older version has fewer numbers, and those that it has are shown."""
+    """A run.json of an older version shows the numbers that it has."""
     older = {"spans": 1204, "seconds": 0.003, "seconds_within": 0.002, "worst_pause_ms": 5.0, "held_up_s": 0.5}
     probes = {"calls": 1204, "seconds": 0.012, "share": 0.0035, "writer": older}
     assert cost({"probes": probes}, "en") == [
@@ -133,7 +133,7 @@ def test_the_cost_of_an_older_recording():
 
 
 def test_not_so_deep():
-    """A level that was not recorded is known as such."""
+    """An unrecorded level is reported as such."""
     assert deeper_than_recorded(manifest(detail="step"), "layer") == "step"
     assert deeper_than_recorded(manifest(detail="step"), "step") is None
     assert deeper_than_recorded(manifest(), "kernel") is None
@@ -178,21 +178,21 @@ DEEP = [
 
 @pytest.mark.parametrize(("probes", "limit", "told"), DEEP)
 def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], limit: int | None, told: str | None):
-    """Who looks for a layer of a late step is told that it was not recorded any more, and how it would be."""
+    """After the depth limit, a note on layers names the limit and the option to raise it."""
     said = notes(manifest(probes, depth_limit=limit), "en")
     assert len(said) == (told is not None)
     assert told is None or (told in said[0] and "--detail kernel" in said[0])
 
 
 def test_a_run_that_was_killed_may_have_been_long():
-    """Of a run that could not say how it ended it is told that only so many of its calls tell of layers."""
+    """A killed run has no final counts, so the note gives the depth limit."""
     [said] = notes({"options": {"depth_limit": 16_000_000}, "probes": {}}, "en")
     assert "until its records take 16.0 MB" in said
 
 
 @given(anything, anything | figures, st.sampled_from(LANGUAGES))
 def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
-    """A manifest of another version, or a damaged one, tells what it can, and is no error."""
+    """A manifest of another version, or a damaged one, is shown as far as possible."""
     run = {"options": options, "probes": probes}
     for told in (
         notes(run, lang),

@@ -1,4 +1,4 @@
-"""Two runs held against each other, as text and as Markdown."""
+"""The comparison of two runs, as text and as Markdown."""
 
 import re
 from pathlib import Path
@@ -32,26 +32,26 @@ OTHER = folder_of(
 
 
 def said(a: RunFolder, b: RunFolder, lang: str = "en") -> str:
-    """The sentence on top."""
+    """Return the sentence on top."""
     return " ".join(diff_text(a, b, lang=lang, width=200).partition("\n\n")[0].split())
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize(("name", "other"), [("processes", TWO_PROCESSES), ("other", OTHER)])
 def test_what_a_reader_sees(name: str, other: RunFolder, lang: str, golden: Golden) -> None:
-    """One process against two, and two runs that differ in everything, 80 columns wide, are as kept here."""
+    """Comparisons of different clients, and of runs that differ in everything, equal the golden files."""
     golden(GOLDEN / f"diff-{name}.{lang}.txt", diff_text(IN_PROCESS, other, lang=lang))
 
 
 def test_markdown(golden: Golden) -> None:
-    """The same as Markdown is the one kept here."""
+    """The Markdown equals the golden file."""
     golden(GOLDEN / "diff-processes.md", diff_markdown(IN_PROCESS, TWO_PROCESSES))
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_lines_keep_to_the_width(width: int, lang: str) -> None:
-    """However wide the page, no line is wider, and none of what is said gets lost."""
+    """No line is wider than the page, and no text is lost."""
     narrow = diff_text(IN_PROCESS, OTHER, lang=lang, width=width)
     assert max(map(cell_len, narrow.splitlines())) <= width
     wide = diff_text(IN_PROCESS, OTHER, lang=lang, width=1000)
@@ -84,12 +84,12 @@ def test_lines_keep_to_the_width(width: int, lang: str) -> None:
          "empty", "running", "interrupted", "terminated", "failed", "processes"],
 )  # fmt: skip
 def test_the_sentence_on_top(b: RunFolder, sentence: str) -> None:
-    """What matters most stands first, in one sentence."""
+    """One sentence on top names the most important difference."""
     assert said(IN_PROCESS, b).startswith(sentence)
 
 
 def two_threads(*threads: str, lifeline: str = "A") -> RunFolder:
-    """A run in which a method of a class, always the same code, is called in each of these threads of one process."""
+    """Return a run in which these threads of one process call the same method."""
     calls = Calls()
     for thread in threads:
         more = {names.THREAD_NAME: thread} if thread else {}
@@ -98,7 +98,7 @@ def two_threads(*threads: str, lifeline: str = "A") -> RunFolder:
 
 
 def test_the_same_threads_in_another_order_are_no_difference() -> None:
-    """Calls that ran in the same processes and threads are not listed as if they had moved."""
+    """Calls in the same processes and threads are no difference, whatever their order."""
     text = diff_text(two_threads("", "pool"), two_threads("pool", ""))
     assert "another process or thread" not in text
     assert "in the same process and thread: 1 function." in text
@@ -107,7 +107,7 @@ def test_the_same_threads_in_another_order_are_no_difference() -> None:
 
 @pytest.mark.parametrize(("lang", "title"), [("en", "In both, as another class"), ("zh", "两者都有，但类名不同")])
 def test_another_class_in_the_same_thread(lang: str, title: str) -> None:
-    """A class with the same code under another name is listed by its names, not by a process that is the same."""
+    """A class with the same code under another name is listed by both names, without its process."""
     lines = diff_text(two_threads(""), two_threads("", lifeline="B"), lang=lang).splitlines()
     at = lines.index(title)
     assert lines[at + 2].split() == ["A", "B"]
@@ -115,7 +115,7 @@ def test_another_class_in_the_same_thread(lang: str, title: str) -> None:
 
 
 def test_what_aborts_nothing_is_not_counted() -> None:
-    """A client is asked to abort after each step; only calls with a request to abort are listed."""
+    """Only abort calls with a request are listed."""
     calls = Calls()
     calls.leaf("A.run")
     for count in (0, 0, 1):
@@ -129,7 +129,7 @@ def test_what_aborts_nothing_is_not_counted() -> None:
 
 @pytest.mark.parametrize(("lang", "caution"), [("en", "One run of each: "), ("zh", "每边只有一次运行：")])
 def test_times_come_with_a_caution(lang: str, caution: str) -> None:
-    """Times of one run each are said to vary; of several steps the middle half is given."""
+    """Times come with a caution; several steps have their quartiles."""
     few = diff_text(IN_PROCESS, TWO_PROCESSES, lang=lang)
     assert caution in few
     assert "1.00 ms (" not in few
@@ -144,13 +144,13 @@ def test_times_come_with_a_caution(lang: str, caution: str) -> None:
 
 
 def test_neither_has_a_step() -> None:
-    """Two runs that only started an engine are compared in that; a boundary costs nothing a step."""
+    """Two runs without steps compare their start-up; the boundary has no cost per step."""
     a, b = folder_of(run_of(steps=0)), folder_of(run_of(steps=0, multiprocess=True))
     assert said(a, b).startswith("Neither run has an engine step; B has 2 processes and 2 messages of 600 B in all.")
 
 
 def test_empty_folders_are_compared() -> None:
-    """No manifest and no span on either side: every part says that there is nothing."""
+    """Without manifest and spans on both sides, every part is reported as empty."""
     empty = RunFolder(Path("empty"), {}, Trace([]), [])
     for lang in ("en", "zh"):
         assert diff_text(empty, empty, lang=lang)
@@ -160,20 +160,20 @@ def test_empty_folders_are_compared() -> None:
 
 
 def test_a_manifest_of_other_shape_is_read_as_far_as_it_goes() -> None:
-    """A damaged run.json may hold anything."""
+    """A run.json with wrong types is read as far as possible."""
     odd = RunFolder(Path("odd"), {"argv": "x", "versions": 3, "host": [], "options": None, "error": "?",
                                   "status": ["?"], "script": {"a": 1}}, run_of(), [])  # fmt: skip
     assert "['?']" in diff_text(IN_PROCESS, odd)
 
 
 def test_the_same_each_time() -> None:
-    """Nothing depends on the order of a set."""
+    """The output is the same each time."""
     once, again = (diff_text(folder_of(run_of()), folder_of(run_of(multiprocess=True))) for _ in range(2))
     assert once == again
 
 
 def test_many_calls_are_counted_not_listed() -> None:
-    """Runs with nothing in common do not fill the screen, and what is left out is told."""
+    """Many different calls are cut, and the rest is counted."""
     a, b = Calls(), Calls()
     for i in range(200):
         a.leaf(f"A{i}.run")
@@ -185,7 +185,7 @@ def test_many_calls_are_counted_not_listed() -> None:
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_hostile_values_stay_where_they_are(text: str) -> None:
-    """Names and texts may hold anything: no control characters, no broken table, no markup."""
+    """Names and texts are escaped: no control characters, no broken table, no markup."""
     calls = Calls()
     facts = step_facts(1, [text], new=True, last=True) | {names.STEP_KIND: text, names.STEP_SAMPLED_TEXTS: [text]}
     calls.leaf("EngineCore.step_fn", **facts)
@@ -202,7 +202,7 @@ def test_hostile_values_stay_where_they_are(text: str) -> None:
 
 
 def test_a_table_gives_way_where_it_can() -> None:
-    """Text is wrapped before names are, and numbers never are."""
+    """In a narrow table text is wrapped first, then names, and numbers never."""
     columns = Column("name", code=True), Column("n", number=True), Column("where")
     row = ["EngineCoreProc._process_engine_step"], ["1,234,567"], ["in the engine core's own process"]
     table = Table(columns, (row,))
@@ -225,12 +225,12 @@ def test_a_table_gives_way_where_it_can() -> None:
     ],
 )
 def test_wrapping(text: str, width: int, lines: list[str]) -> None:
-    """Words stay whole where they can, Chinese breaks anywhere but before a mark, and what is too long is broken."""
+    """Words stay whole where possible, Chinese breaks anywhere but before a mark, and long words are broken."""
     assert wrapped(text, width) == lines
 
 
 def test_markdown_is_escaped() -> None:
-    """What Markdown would act upon is shown as it is; names are in the source's type."""
+    """Markdown characters are escaped, and names are code."""
     table = Table((Column("c", code=True), Column("t")), ((["a|b`c"], ["__x__ a_b <b> |*"]),))
     assert markdown([table]).splitlines()[-1] == r"| ``a\|b`c`` | \_\_x\_\_ a_b &lt;b&gt; \|\* |"
     assert markdown([Paragraph("# x")]) == "\\# x\n"

@@ -1,4 +1,4 @@
-"""Folding: repetition is drawn once, and nothing is lost by it."""
+"""Folding: repeated calls are drawn once, and none is lost."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ TREES: st.SearchStrategy[Tree] = st.recursive(
 
 
 def trace_of(*trees: Tree, script: bool = True) -> Trace:
-    """A trace whose calls are these trees, below a script or each a root."""
+    """Return a trace of these trees, below a script or as roots."""
     calls = Calls()
 
     def make(tree: Tree) -> None:
@@ -52,7 +52,7 @@ def trace_of(*trees: Tree, script: bool = True) -> Trace:
 
 
 def shape(nodes: Sequence[Node]) -> list[object]:
-    """What is drawn, for comparing: name and count, or the kind of what is no call, with what is below."""
+    """Return names with counts, or kinds of other nodes, with their children, for comparisons."""
     return [
         (
             node.span.name if node.kind == "call" else node.kind,
@@ -64,52 +64,52 @@ def shape(nodes: Sequence[Node]) -> list[object]:
 
 
 def folded(*trees: Tree) -> list[object]:
-    """The shape of the folded trees below the script."""
+    """Return the shape of the folded trees below the script."""
     return shape(bottom_up(call_tree(trace_of(*trees)), fold)[0].children)
 
 
 def leaf(name: str) -> Tree:
-    """A call that calls nothing."""
+    """Return a call without callees."""
     return name, []
 
 
 def test_a_call_made_many_times_running_is_one_node():
-    """Twenty-four layers are one line with a count, and so are the calls below them."""
+    """Consecutive equal calls, and the calls below them, are one node with a count."""
     layer = ("B.f", [leaf("ops.k"), leaf("ops.k")])
     assert folded(*[layer] * 24) == [("B.f", 24, [("ops.k", 48)])]
 
 
 def test_a_sequence_made_many_times_running_is_a_repeat():
-    """Calls that alternate are a repeat over one of each, in their order."""
+    """Alternating calls become a repeat node with one of each, in order."""
     assert folded(*[leaf("A.f"), leaf("B.f")] * 3) == [("repeat", 3, [("A.f", 3), ("B.f", 3)])]
 
 
 def test_a_sequence_of_runs_is_folded_inside_out():
-    """Runs fold first, then the sequence that they form."""
+    """Runs fold first, then the sequence of them."""
     once = [leaf("A.f"), leaf("B.f"), leaf("B.f")]
     assert folded(*once * 2) == [("repeat", 2, [("A.f", 2), ("B.f", 4)])]
 
 
 def test_a_call_that_does_a_little_more_is_still_alike():
-    """Some calls of a run make one call more than others: one node, and its count says how often."""
+    """Calls with one additional callee fold together, and the callee's count is how often it occurred."""
     plain, more = ("A.g", [leaf("A.f")]), ("A.g", [leaf("A.f"), leaf("ops.k")])
     assert folded(plain, more, plain) == [("A.g", 3, [("A.f", 3), ("ops.k", 1)])]
 
 
 def test_calls_that_do_different_things_stay_apart():
-    """The same method with other work below it is not the same work."""
+    """Calls of one method with different callees are not folded."""
     first, second = ("A.g", [leaf("A.f")]), ("A.g", [leaf("B.f")])
     assert folded(first, second) == [("A.g", 1, [("A.f", 1)]), ("A.g", 1, [("B.f", 1)])]
 
 
 def test_merging_keeps_the_order_of_the_calls():
-    """What only a later call made stands after the call it followed there."""
+    """A callee of only a later call keeps its position when calls are merged."""
     first, second = ("A.g", [leaf("A.f"), leaf("ops.k")]), ("A.g", [leaf("A.f"), leaf("B.f"), leaf("ops.k")])
     assert folded(first, second) == [("A.g", 2, [("A.f", 2), ("B.f", 1), ("ops.k", 2)])]
 
 
 def test_one_round_joins_a_sequence_of_many():
-    """Where one call went round once and another twice, the rounds are counted together."""
+    """Calls with two rounds fold, with their rounds summed; a call with one round stays apart."""
     once = [leaf("A.f"), leaf("B.f")]
     assert folded(("A.g", once), ("A.g", once * 2), ("A.g", once * 2)) == [
         ("A.g", 1, [("A.f", 1), ("B.f", 1)]),
@@ -118,7 +118,7 @@ def test_one_round_joins_a_sequence_of_many():
 
 
 def test_a_failed_call_is_not_folded_with_those_that_went_well():
-    """The one that raised stays to be seen."""
+    """A failed call is not folded with successful ones."""
     calls = Calls()
     with calls("hello.py", lifeline="hello.py"):
         calls.leaf("A.f")
@@ -128,7 +128,7 @@ def test_a_failed_call_is_not_folded_with_those_that_went_well():
 
 
 def passes(trace: Trace) -> list[Callable[[list[Node]], list[Node]]]:
-    """Every pass, and every change of siblings, alone."""
+    """Return every pass and every change of siblings."""
 
     def alone(one: Callable[[DiagramTree], DiagramTree]) -> Callable[[list[Node]], list[Node]]:
         return lambda roots: one(DiagramTree(trace, roots)).roots
@@ -145,7 +145,7 @@ def passes(trace: Trace) -> list[Callable[[list[Node]], list[Node]]]:
 @settings(max_examples=60, deadline=None)
 @given(trees=st.lists(TREES, min_size=1, max_size=4), script=st.booleans())
 def test_no_pass_loses_a_call_or_time(trees: list[Tree], script: bool):
-    """Every pass, and all of them in a row, keep each span once, the sum of own times, and the order."""
+    """Each pass alone, and all in a row, keep every span once, the own times, and the order."""
     trace = trace_of(*trees, script=script)
     for number in range(len(passes(trace))):
         check(call_tree(trace), passes(trace)[number](call_tree(trace)))
@@ -158,7 +158,7 @@ def test_no_pass_loses_a_call_or_time(trees: list[Tree], script: bool):
 @settings(max_examples=60, deadline=None)
 @given(trees=st.lists(TREES, min_size=1, max_size=4))
 def test_own_times_sum_to_the_whole(trees: list[Tree]):
-    """Before and after folding, the own times of all nodes are the total of the root."""
+    """Folding keeps the sum of own times equal to the root's total."""
     trace = trace_of(*trees)
     root = trace.roots[0]
     for tree in (call_tree(trace), bottom_up(call_tree(trace), fold)):
@@ -168,7 +168,7 @@ def test_own_times_sum_to_the_whole(trees: list[Tree]):
 @settings(max_examples=60, deadline=None)
 @given(trees=st.lists(TREES, min_size=1, max_size=4))
 def test_folding_what_is_folded_changes_nothing(trees: list[Tree]):
-    """One pass finds all runs of single calls; the counts are those of the trace."""
+    """Folding twice changes nothing, and the counts match the trace."""
     trace = trace_of(*trees)
     for node in walk(bottom_up(call_tree(trace), fold)):
         if node.kind == "call":
@@ -178,7 +178,7 @@ def test_folding_what_is_folded_changes_nothing(trees: list[Tree]):
 
 @pytest.mark.parametrize("most", [4, 5, 10])
 def test_many_groups_of_steps_become_few(most: int):
-    """Of a run with a change in every step, at most `most` groups remain, and no step is lost."""
+    """When every step differs, at most `most` groups remain, with every step."""
     calls = Calls()
     with calls("hello.py", lifeline="hello.py"):
         for index in range(1, 41):
@@ -205,7 +205,7 @@ def _facts(index: int) -> dict[str, Any]:
 
 
 def test_alike_steps_become_one_group():
-    """The first step and the last stand alone, those between are one group, with the calls between steps."""
+    """The first and the last step stand alone, and those between are one group."""
     trace = hello(tokens=17)
     grouped = group_steps(trace)
     tree = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))
@@ -216,7 +216,7 @@ def test_alike_steps_become_one_group():
 
 
 def test_calls_deeper_than_can_be_shown_are_counted():
-    """A function that calls itself a thousand times gives a tree of bounded depth that knows of all the calls."""
+    """A recursion of a thousand calls gives a tree of bounded depth that counts them all."""
     calls = Calls()
     stack = [calls("A.f") for _ in range(1000)]
     for one in stack:
@@ -231,7 +231,7 @@ def test_calls_deeper_than_can_be_shown_are_counted():
 
 
 def test_each_generation_keeps_a_group_of_steps():
-    """Many calls with many steps each share the room: the first shows most, and none loses its steps."""
+    """Several generations share the limit: the first shows most, and each keeps a group."""
     calls = Calls()
     with calls("hello.py", lifeline="hello.py"):
         for number in range(5):

@@ -1,4 +1,4 @@
-"""The HTML page as text: what it says, that it asks for nothing, and that its structure is sound."""
+"""The HTML page as text: content, no outside references, sound structure."""
 
 import re
 from html.parser import HTMLParser
@@ -22,7 +22,7 @@ VOID = {"meta", "br", "img", "input", "link", "hr"}
 
 
 class Page(HTMLParser):
-    """What a page is made of."""
+    """Elements of a page."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 
 def test_it_says_what_ran_and_what_came_out():
-    """Script, model, requests with prompt, output, tokens and why they ended, steps, blocks, versions, probes' cost."""
+    """The page has script, model, requests, steps, blocks, versions and the cost of probes."""
     said = " ".join(Page(report_html(a_run_folder(a_run()))).text.split())
     for fact in (
         "capital.py --n 2",
@@ -80,7 +80,7 @@ def test_it_says_what_ran_and_what_came_out():
     ("lang", "words"), [("en", ("argument", "environment variable", "default")), ("zh", ("参数", "环境变量", "默认"))]
 )
 def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
-    """Each setting stands with its origin: an argument of LLM, the environment or the default; else with none."""
+    """Each setting has its origin: argument, environment, default, or none."""
     calls = Calls()
     config = ["model=tiny", "max_num_seqs=256", "attention_backend=torch", "SOME_VARIABLE=1"]
     with calls("LLM.__init__", "request", args=["model='tiny'", "max_num_seqs=None"]):
@@ -103,14 +103,14 @@ def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
 
 
 def test_steps_alike_share_a_row():
-    """Seventeen steps, of which two ended a request: five rows."""
+    """Equal steps share a row: seventeen steps, two of which end a request, have five rows."""
     source = report_html(a_run_folder(a_run()))
     rows = re.findall(r'<th scope="row" data-label="Step">([^<]+)', source)
     assert rows == ["1", "2-8", "9", "10-16", "17"]
 
 
 def test_it_says_what_a_failed_run_died_of():
-    """The exception, its place and its line; and what had not happened yet is said to be missing."""
+    """A failed run shows the exception with its place and line, and the missing parts as missing."""
     error = {"type": "ModelLoadError", "message": "no config.json in /nowhere", "file": "capital.py", "line": 3,
              "function": "main", "source": "llm = LLM('/nowhere')"}  # fmt: skip
     page = Page(report_html(a_run_folder([], status="failed", exit_status=1, error=error)))
@@ -130,7 +130,7 @@ def test_it_says_what_a_failed_run_died_of():
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_an_empty_and_a_damaged_folder_make_a_page(lang):
-    """Without spans and with a manifest of wrong types there still is a page, and it tells the problems found."""
+    """A folder without spans and with wrong types in its manifest still gives a page with its problems."""
     manifest = {key: ["what", {"is": None}] for key in ("script", "argv", "started_at", "duration_s", "error", "probes",
                                                         "versions", "host", "options", "status")}  # fmt: skip
     for broken in ({}, manifest):
@@ -140,7 +140,7 @@ def test_an_empty_and_a_damaged_folder_make_a_page(lang):
 
 
 def test_a_run_without_text_says_so_and_shows_no_empty_cells():
-    """Where prompts and outputs would stand, the page says that they were not recorded."""
+    """Without recorded text, a note replaces prompts and outputs."""
     source = report_html(a_run_folder(a_run(text=False), options={"text": False}))
     assert text("en", "html.no_text") in source
     assert "<dt>Prompt</dt>" not in source
@@ -148,7 +148,7 @@ def test_a_run_without_text_says_so_and_shows_no_empty_cells():
 
 
 def test_it_does_not_tell_whose_machine_it_was():
-    """Neither the machine's name nor a folder above those that matter is on the page: it may be passed on."""
+    """The page has neither the host name nor the folders above the relevant ones."""
     place = "/home/someone/work"
     error = {"type": "ValueError", "message": "no", "file": f"{place}/sub/capital.py", "line": 3, "function": "f",
              "traceback": f'File "{place}/sub/capital.py", line 3\nFile "/usr/lib/python3.11/json/decoder.py", line 2\n'
@@ -163,7 +163,7 @@ def test_it_does_not_tell_whose_machine_it_was():
 
 
 def test_it_shows_which_blocks_each_request_got():
-    """The steps name the KV blocks that a request was given, and those it found in the prefix cache, by their ids."""
+    """Each step has the ids of the KV blocks that were allocated or found in the prefix cache."""
     spans = a_run()
     first = next(span for span in spans if span.name == "EngineCore.step_fn")
     first.attributes |= {
@@ -176,7 +176,7 @@ def test_it_shows_which_blocks_each_request_got():
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_it_asks_for_nothing_from_outside(lang):
-    """No address, no import, no style attribute, no handler; and a policy that would stop them."""
+    """The page has no address, import, style attribute or handler, and a policy against them."""
     page = Page(source := report_html(a_run_folder(a_run()), lang))
     policy = next(str(a["content"]) for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -192,7 +192,7 @@ def test_it_asks_for_nothing_from_outside(lang):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_its_structure_is_sound(lang):
-    """One main heading, no level left out, landmarks, unique ids, every reference to an id that exists."""
+    """The page has one main heading, consecutive heading levels, landmarks, unique ids and valid references."""
     page = Page(report_html(a_run_folder(a_run()), lang))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels.count(1) == 1
@@ -209,7 +209,7 @@ def test_its_structure_is_sound(lang):
 
 
 def test_text_from_outside_is_never_markup():
-    """Whatever prompts, outputs, tokens, arguments, the script, its error and the problems hold, no tag comes of it."""
+    """Text from the run never becomes a tag."""
     plain = Page(report_html(a_run_folder(a_run(prompts=("a", "b"), outputs=("c",), decode_steps=2))))
     for bad in HOSTILE:
         spans = a_run(prompts=(bad, bad), outputs=(bad,), decode_steps=2)
@@ -222,7 +222,7 @@ def test_text_from_outside_is_never_markup():
 
 
 def test_control_characters_are_shown_not_kept():
-    """A page holds no escape sequence, no mark that turns the reading direction, no lone surrogate."""
+    """The page shows escape sequences, direction marks and lone surrogates as text."""
     source = report_html(a_run_folder(a_run(prompts=HOSTILE[:5], outputs=HOSTILE)))
     assert source.encode()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", source)
@@ -230,14 +230,14 @@ def test_control_characters_are_shown_not_kept():
 
 
 def test_a_long_run_stays_small():
-    """Two hundred steps of eight requests make less than a megabyte."""
+    """The page of two hundred steps with eight requests is below a megabyte."""
     prompts = [f"Prompt number {i} of a batch" for i in range(8)]
     spans = a_run(prompts=prompts, outputs=[" word" * 200], decode_steps=200, layers=4)
     assert len(report_html(a_run_folder(spans)).encode()) < 1_000_000
 
 
 def test_a_long_prompt_is_cut_and_says_so():
-    """Of a prompt of a megabyte the beginning is shown, and how much is left out."""
+    """A prompt of a megabyte is cut, with the length of the rest."""
     source = report_html(a_run_folder(a_run(prompts=("x" * 1_000_000, "b"))))
     assert len(source) < 400_000
     assert "994,000 characters more" in source
@@ -250,7 +250,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_colours_can_be_read_in_light_and_dark():
-    """Each text colour has at least WCAG's 4.5:1 on each ground that it stands on."""
+    """Each text colour has WCAG's contrast of at least 4.5:1 on its backgrounds, light and dark."""
     style = (Path(tracellm.report.html.__file__).parent / "templates/style.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
     for theme in (light, dark):

@@ -1,4 +1,4 @@
-"""The HTML page in a real browser: nothing runs that should not, everything fits, and it works without scripts."""
+"""The HTML page in a real browser: safe, within its window, and usable without scripts."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def _write(folder: Path, source: str) -> Path:
 
 
 def test_it_opens_from_disk_without_a_complaint(browser: Browser, tmp_path: Path):
-    """Nothing is refused, nothing fails to load, nothing is written to the browser's console."""
+    """The page opens from disk without errors, refusals or console messages."""
     browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))))
     assert browser.run("return document.title") == "capital.py · tracellm"
     assert browser.run("return performance.getEntriesByType('resource').length") == 0
@@ -26,7 +26,7 @@ def test_it_opens_from_disk_without_a_complaint(browser: Browser, tmp_path: Path
 
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path, bad: str):
-    """No dialog opens, no script of a prompt's runs, no element comes of it, and the text stands there as it is."""
+    """Hostile text is shown literally: no dialog, no script, no element."""
     spans = a_run(prompts=(bad, bad), outputs=(bad,), decode_steps=2)
     for span in spans:
         span.attributes["tracellm.arguments"] = [f"x={bad}"]
@@ -43,7 +43,7 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
 
 
 def test_what_got_in_all_the_same_would_not_run(browser: Browser, tmp_path: Path):
-    """Were a script, a handler or a style let through by a fault, the page's policy refuses it."""
+    """The page's policy refuses a script, handler or style that got in by a fault."""
     attack = """<script>document.title='owned'</script><img src="x.png" onerror="document.title='owned'">
         <svg onload="document.title='owned'"></svg><p style="color: red">x</p>"""
     source = report_html(a_run_folder(a_run())).replace("</main>", attack + "</main>")
@@ -56,7 +56,7 @@ def test_what_got_in_all_the_same_would_not_run(browser: Browser, tmp_path: Path
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_its_window(browser: Browser, tmp_path: Path, width: int, lang):
-    """Nothing makes the whole page scroll sideways: not the diagram, not a table, not a long word."""
+    """The page never scrolls sideways, however wide its diagram, tables and words."""
     spans = a_run(prompts=("W" * 300, "中" * 300), outputs=("/".join(["path"] * 80),))
     browser.open(_write(tmp_path, report_html(a_run_folder(spans), lang)), width=width)
     browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -64,7 +64,7 @@ def test_it_fits_its_window(browser: Browser, tmp_path: Path, width: int, lang):
 
 
 def test_it_works_without_scripts(browser: Browser, tmp_path: Path):
-    """The call tree opens and closes, the diagram is drawn, and no button promises what it cannot do."""
+    """Without scripts the call tree opens, the diagram is drawn, and no button is shown."""
     browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))), scripts=False)
     closed = ".tree details:not([open]) > summary"
     assert browser.displayed(".sequence svg.lifelines")
@@ -75,7 +75,7 @@ def test_it_works_without_scripts(browser: Browser, tmp_path: Path):
 
 
 def test_the_button_copies_the_mermaid_source(browser: Browser, tmp_path: Path):
-    """What lands in the clipboard is the diagram, ready to paste."""
+    """The button copies the diagram's Mermaid source to the clipboard."""
     browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))))
     browser.allow("clipboardReadWrite")
     browser.click(".source > summary")
@@ -87,7 +87,7 @@ def test_the_button_copies_the_mermaid_source(browser: Browser, tmp_path: Path):
 
 
 def test_headers_stay_in_sight_while_the_diagram_scrolls(browser: Browser, tmp_path: Path):
-    """Scrolled down, the lifelines' names are still at the top of the diagram."""
+    """The lifelines' heads stay at the top of the diagram while it scrolls."""
     browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))), height=600)
     offset = """const frame = document.querySelector('.sequence'); frame.scrollTop = 400;
         return document.querySelector('.heads').getBoundingClientRect().top - frame.getBoundingClientRect().top"""
@@ -95,7 +95,7 @@ def test_headers_stay_in_sight_while_the_diagram_scrolls(browser: Browser, tmp_p
 
 
 def test_a_diagram_wider_than_its_frame_says_so_and_can_be_seen_as_a_whole(browser: Browser, tmp_path: Path):
-    """In a narrow window a button fits the diagram into it, and gives it back its size; in a wide one there is none."""
+    """In a narrow window a button fits the diagram to the frame and back; in a wide one there is none."""
     page = _write(tmp_path, report_html(a_run_folder(a_run())))
     browser.open(page, width=390)
     beyond = "const frame = document.querySelector('.sequence'); return frame.scrollWidth - frame.clientWidth"
@@ -109,7 +109,7 @@ def test_a_diagram_wider_than_its_frame_says_so_and_can_be_seen_as_a_whole(brows
 
 
 def test_texts_in_the_diagram_are_no_wider_than_measured(browser: Browser, tmp_path: Path):
-    """A head's name fits its box, in English and in Chinese; a label is no wider than the room that was left for it."""
+    """Heads fit their boxes, and labels their reserved width, in both languages."""
     spans = a_run()
     for span in spans:
         if span.name.startswith("Worker"):

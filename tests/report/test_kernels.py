@@ -1,4 +1,4 @@
-"""What a report says of Triton kernels: the time to launch them, the time that the GPU took, and their work."""
+"""Reports on Triton kernels: launch time, GPU time and work."""
 
 import re
 
@@ -13,7 +13,7 @@ from tracellm.trace.run_folder import RunFolder
 
 
 def a_step(recorder: Recorder, first: int | None, times: list[int]) -> None:
-    """Two kernels are launched, one of them twice; on a GPU `first` is the first number, and `times` are known."""
+    """Record two kernels with three launches; on a GPU they are numbered from `first`, with `times` if known."""
     for index, name in enumerate(["norm_kernel", "paged_kernel", "norm_kernel"]):
         work = {"LAUNCH_BYTES_READ": 2000, "LAUNCH_BYTES_WRITTEN": 1000, "LAUNCH_FLOPS": 6000 * (index + 1)}
         number = {} if first is None else {"LAUNCH_NUMBER": first + index}
@@ -25,7 +25,7 @@ def a_step(recorder: Recorder, first: int | None, times: list[int]) -> None:
 
 
 def a_trace(first: int | None, times: list[int], pid: int = 1) -> list[Span]:
-    """The spans of one such step, in a process of this id."""
+    """Return the spans of one such step, in a process with this id."""
     recorder = Recorder()
     a_step(recorder, first, times)
     for span in recorder.spans:
@@ -34,7 +34,7 @@ def a_trace(first: int | None, times: list[int], pid: int = 1) -> list[Span]:
 
 
 def test_kernels_of_a_run():
-    """A kernel's launches are counted together, CPU and GPU apart, the longest on the GPU first."""
+    """Launches are counted per kernel with CPU and GPU time, the longest GPU time first."""
     found = kernels(Trace(a_trace(7, [10, 5000, 30])))
     assert [(one.name, one.launches, one.gpu_ns, one.timed, one.bytes, one.flops) for one in found] == [
         ("paged_kernel", 1, 5000, 1, 3000, 12000),
@@ -44,19 +44,19 @@ def test_kernels_of_a_run():
 
 
 def test_launches_whose_time_is_not_known():
-    """What the GPU had not done when it was asked last has no time, and takes no part in what it moved in a second."""
+    """A launch without a GPU time does not count in the bandwidth."""
     norm = next(one for one in kernels(Trace(a_trace(1, [10, 5000]))) if one.name == "norm_kernel")
     assert (norm.launches, norm.timed, norm.gpu_ns, norm.bytes, norm.timed_bytes) == (2, 1, 10, 6000, 3000)
 
 
 def test_each_process_counts_its_own_launches():
-    """Launches of two processes with the same number are not taken for each other."""
+    """Launches of two processes with the same number are kept apart."""
     spans = [*a_trace(1, [10, 20, 30], pid=1), *a_trace(1, [100, 200, 300], pid=2)]
     assert {one.name: one.gpu_ns for one in kernels(Trace(spans))} == {"norm_kernel": 440, "paged_kernel": 220}
 
 
 def page(spans: list[Span], lang: str) -> str:
-    """The text of a page's section on kernels; empty where it has none."""
+    """Return the text of the page's section on kernels, or an empty text."""
     folder = a_run_folder([])
     html = report_html(RunFolder(folder.path, folder.manifest, Trace(spans), []), lang)  # type: ignore[arg-type]
     section = re.search(r'<section aria-labelledby="kernels">.*?</section>', html, re.DOTALL)
@@ -65,7 +65,7 @@ def page(spans: list[Span], lang: str) -> str:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_shows_them(lang: str):
-    """A row for each kernel, with both times, bytes, what the GPU moved in a second, and operations for each byte."""
+    """Each kernel has a row with both times, bytes, bandwidth, and operations per byte."""
     shown = page(a_trace(1, [10, 7000]), lang)
     assert "paged_kernel 1 5 µs 7 µs 3.0 kB" in shown
     assert text(lang, "html.kernels.timed", n=1) in shown
@@ -74,13 +74,13 @@ def test_the_page_shows_them(lang: str):
 
 
 def test_the_page_of_a_run_without_a_gpu():
-    """In the interpreter there is no time of a GPU; a run without kernels has no such section."""
+    """The interpreter has no GPU time, and a run without kernels has no section."""
     assert text("en", "html.kernels.no_gpu") in page(a_trace(None, []), "en")
     assert page([], "en") == ""
 
 
 def test_nothing_was_launched():
-    """A run without kernels has none, and one whose launches do not tell their work still has them."""
+    """A run without kernels has no row, and launches that lack their work still have one."""
     recorder = Recorder()
     recorder.begin("norm_kernel", "kernel", LAUNCH_GRID=[1])
     recorder.end()

@@ -1,4 +1,4 @@
-"""Mermaid text: valid, and shown as written, whatever names and values hold."""
+"""Mermaid text: valid and shown literally, whatever the names and values."""
 
 from textwrap import wrap
 
@@ -23,7 +23,7 @@ MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCh
 
 
 def everywhere(text: str) -> Diagram:
-    """A diagram that has `text` in each place where a text can stand."""
+    """Return a diagram with `text` in every text field."""
     return Diagram(
         participants=(Participant("P1", text), Participant("P2", text)),
         boxes=(Box(text, ("P1",)), Box(text, ("P2",))),
@@ -41,7 +41,7 @@ def everywhere(text: str) -> Diagram:
 
 
 def check_everywhere(text: str, parse_mermaid: ParseMermaid) -> None:
-    """Every text comes back as it is meant to look, and the structure is the one that was written."""
+    """Check that every text is shown literally, and that the structure is unchanged."""
     parsed = parse_mermaid(to_mermaid(everywhere(text)))
     shown = visible(text)
     wrapped = "<br/>".join(wrap(shown, NOTE_WIDTH))
@@ -60,23 +60,23 @@ def check_everywhere(text: str, parse_mermaid: ParseMermaid) -> None:
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_nasty_text(text: str, parse_mermaid: ParseMermaid):
-    """Texts known to break Mermaid parse in every place and show as they are."""
+    """Texts known to break Mermaid parse in every field and are shown literally."""
     check_everywhere(text, parse_mermaid)
 
 
 @MANY
 @given(text=TEXTS)
 def test_any_text(text: str, parse_mermaid: ParseMermaid):
-    """Any text at all parses in every place and shows as it is."""
+    """Any text parses in every field and is shown literally."""
     check_everywhere(text, parse_mermaid)
 
 
 @given(text=TEXTS)
 def test_escaped_text_is_one_plain_line(text: str):
-    """An escaped text can be written to a UTF-8 file as one line."""
+    """An escaped text fits on one line of a UTF-8 file."""
     assert len(escape(text).encode().decode().splitlines()) == 1
 
 
 def test_readable_text_stays_readable():
-    """What is harmless is left alone, so that the source can be read and edited."""
+    """Harmless text is not escaped, so the source stays readable."""
     assert escape("schedule(num_tokens=7, [1, 2]) ×4: 预填充") == "schedule(num_tokens=7, [1, 2]) ×4: 预填充"

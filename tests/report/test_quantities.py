@@ -1,4 +1,4 @@
-"""Numbers and text from outside, as people read them."""
+"""Formats of numbers and of text from outside."""
 
 import unicodedata
 
@@ -16,12 +16,12 @@ from tracellm.report.wording.safe_text import shorten, visible
      (0.9996, "1.00 s"), (2.146, "2.15 s"), (59.96, "1 min 0 s"), (200, "3 min 20 s")],
 )  # fmt: skip
 def test_a_duration_has_three_digits(seconds: float, said: str):
-    """Milliseconds below a second, minutes above one; rounding never gives 1000 ms or 60 s."""
+    """A duration has three digits and its unit; rounding never gives 1000 ms or 60 s."""
     assert duration(seconds) == said
 
 
 def test_bytes_and_shares():
-    """Decimal units; a share too small to show is not shown as nothing."""
+    """Bytes have decimal units, and a tiny share is not shown as zero."""
     sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 268_435_456: "268 MB", 999_999: "1.0 MB", 3 * 10**9: "3.0 GB"}
     assert {count: byte_size(count) for count in sizes} == sizes
     assert [percent(p) for p in (0, 0.0004, 0.973, 1)] == ["0.0%", "<0.1%", "97.3%", "100.0%"]
@@ -29,7 +29,7 @@ def test_bytes_and_shares():
 
 @given(st.lists(st.integers(), max_size=30), st.integers(1, 10))
 def test_clipping_leaves_nothing_uncounted(parts: list[int], most: int):
-    """What is shown and what is counted make the whole, and never is a single one left out."""
+    """Shown and counted items add up, and never is a single item left out."""
     shown, more = clip(parts, most)
     assert len(shown) + more == len(parts)
     assert shown == parts[: len(shown)]
@@ -38,7 +38,7 @@ def test_clipping_leaves_nothing_uncounted(parts: list[int], most: int):
 
 @given(st.text(st.characters()))
 def test_visible_text_has_nothing_that_acts(text: str):
-    """No control character, surrogate or direction mark is left, and printable text is left as it is."""
+    """Control characters, surrogates and direction marks are escaped; printable text is unchanged."""
     shown = visible(text)
     assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cs", "Zl", "Zp"}
     assert not any("\u202a" <= char <= "\u202e" or "\u2066" <= char <= "\u2069" for char in shown)
@@ -48,5 +48,5 @@ def test_visible_text_has_nothing_that_acts(text: str):
 
 
 def test_shortened_text_keeps_its_length():
-    """The ellipsis is one of the characters allowed."""
+    """A shortened text has the allowed length, ellipsis included."""
     assert [shorten("abcdef", n) for n in (6, 5, 1)] == ["abcdef", "abcd…", "…"]

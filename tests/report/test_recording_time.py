@@ -1,4 +1,4 @@
-"""Recording time is a thing of its own wherever time is summed: call tree, steps, page, comparison."""
+"""Recording time is a category of its own in the call tree, steps, page and comparison."""
 
 import io
 import re
@@ -22,12 +22,12 @@ from tracellm.trace.steps import STEP_SPAN
 
 
 def of(recording: Any) -> dict[str, Any]:
-    """The attributes of a call with so much recording time."""
+    """Return the attributes of a call with this recording time."""
     return {names.RECORDING_DURATION: recording}
 
 
 def nested(recording: Any, inside: int = 0) -> dict[str, Node]:
-    """The nodes of a call of 3 µs with another of 1 µs in it, by name, of which recording took so many nanoseconds."""
+    """Return nodes of a 3 µs call with a 1 µs call inside, by name, with these nanoseconds of recording time."""
     calls = Calls()
     with calls("A.f", **of(recording)):
         calls.leaf("A.g", **of(inside))
@@ -35,7 +35,7 @@ def nested(recording: Any, inside: int = 0) -> dict[str, Node]:
 
 
 def test_own_time_is_without_recording():
-    """A call's own time is its duration less the calls in it and less the recording."""
+    """A call's own time is its duration without its callees and the recording."""
     nodes = nested(600, 100)
     assert [(node.total_ns, node.own_ns, node.recording_ns) for node in nodes.values()] == [
         (3000, 1400, 600),
@@ -45,7 +45,7 @@ def test_own_time_is_without_recording():
 
 @pytest.mark.parametrize("damaged", [-5, 2500, 10**12, 2**70, True, "x", None])
 def test_a_damaged_recording_time_is_no_error(damaged: object):
-    """A time that cannot be, or that is none, leaves the sum of own time and recording what it was."""
+    """An invalid recording time leaves the sum of own time and recording time unchanged."""
     node = nested(damaged)["A.f"]
     assert node.own_ns >= 0
     assert node.recording_ns >= 0
@@ -53,7 +53,7 @@ def test_a_damaged_recording_time_is_no_error(damaged: object):
 
 
 def recorded() -> list[Span]:
-    """A run in which each step, and the call of the scheduler in it, have some recording time."""
+    """Return spans of a run with recording time in each step and its scheduler call."""
     spans = a_run()
     for span in spans:
         if span.name == STEP_SPAN:
@@ -64,7 +64,7 @@ def recorded() -> list[Span]:
 
 
 def test_the_recording_time_of_steps():
-    """A step's recording time is that of all calls in it; of a run without any, no step has some."""
+    """A step's recording time is that of all calls in it."""
     trace = Trace(recorded())
     steps = trace.named(STEP_SPAN)
     assert recording_by_step(trace).keys() == {step.span_id for step in steps}
@@ -76,7 +76,7 @@ def test_the_recording_time_of_steps():
     ("lang", "column", "words"), [("en", "recording", "of it recording"), ("zh", "记录", "其中记录")]
 )
 def test_reports_show_it_where_there_is_some(lang: str, column: str, words: str):
-    """Call tree, table of steps, page and comparison have it as a category of its own, and only where there is some."""
+    """Each report shows recording time as a category, if there is any."""
     with_it, without = a_run_folder(recorded()), a_run_folder(a_run())
     for trace, has in ((with_it.trace, True), (without.trace, False)):
         assert calltree(trace, lang=lang).splitlines()[0].endswith(column) is has
@@ -93,7 +93,7 @@ def test_reports_show_it_where_there_is_some(lang: str, column: str, words: str)
 def two_steps() -> Trace:
     """Steps from 20 to 30 and from 40 to 60 µs, in a run of 100 µs.
 
-    6 µs of recording lie in the steps, 3 µs before them, and 8 µs in a call from 50 to 90 µs.
+    Recording takes 6 µs in the steps, 3 µs before them, and 8 µs in a call from 50 to 90 µs.
     """
     calls = [
         ("LLM.__init__", 0, 15, 3),
@@ -110,13 +110,13 @@ def two_steps() -> Trace:
 
 
 def test_generation_is_from_the_first_step_to_the_end_of_the_last():
-    """Generation begins with the first step and ends with the last; without steps there is none."""
+    """Generation lasts from the first step's start to the last step's end; without steps there is none."""
     assert generation(two_steps()) == (20_000, 60_000)
     assert generation(Trace([])) is None
 
 
 def test_the_recordings_share_of_generation():
-    """It counts the calls that began in generation, and as much of a call's recording time as lies within."""
+    """The share counts the calls that began in generation, and their recording time within it."""
     run = {"probes": {"per_call_us": 1.0}}
     # 3 calls of 1 µs, 2 + 4 µs in the steps, a quarter of the 8 µs
     assert share_of_generation(two_steps(), run) == pytest.approx((3 + 6 + 2) / 40)
@@ -131,7 +131,7 @@ def test_the_recordings_share_of_generation():
     [("en", "0.4% of the run, {} of generation, longest write"), ("zh", "占整个运行的 0.4%、占生成阶段的 {}、")],
 )
 def test_shares_are_of_the_run_and_of_generation(lang: Any, words: str):
-    """Console and page show the recording's share of the run and of generation, each with what it is a share of."""
+    """Console and page show the recording's share of the run and of generation."""
     run = a_run_folder(recorded())
     share = share_of_generation(run.trace, run.manifest)
     assert share is not None
@@ -148,5 +148,5 @@ def test_shares_are_of_the_run_and_of_generation(lang: Any, words: str):
 
 
 def test_lines_hold_their_width_with_one_column_more():
-    """No line of the call tree is longer than asked for."""
+    """No line of the call tree exceeds the width with the additional column."""
     assert max(map(len, calltree(Trace(recorded()), width=80).splitlines())) <= 80

@@ -1,4 +1,4 @@
-"""What repeats among siblings is found on digests: nested, within a window, each call in its place."""
+"""Repetition among siblings: found on digests, nested, and within a window."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,7 +14,7 @@ from tracellm.report.tree.repetition import LONGEST_SEQUENCE, Part, Several, rep
 
 
 def calls(*names: str) -> list[Node]:
-    """Calls that call nothing; `A(BC)` calls B and C."""
+    """Return calls by name; `A(BC)` calls B and C."""
     found = []
     for name in names:
         key, _, below = name.partition("(")
@@ -23,7 +23,7 @@ def calls(*names: str) -> list[Node]:
 
 
 def drawn(nodes: Sequence[Node]) -> str:
-    """What is drawn, in short: `A*3` for a call made three times, `[A B]*2` for a sequence."""
+    """Return short notation: `A*3` for repeated calls, `[A B]*2` for repeated sequences."""
     said = []
     for node in nodes:
         name = f"[{drawn(node.children)}]" if node.kind == "repeat" else str(node.key)
@@ -44,12 +44,12 @@ def drawn(nodes: Sequence[Node]) -> str:
     ],
 )
 def test_sequences_fold_however_deep_they_nest(made: str, folded: str):
-    """What comes several times running is drawn once, and so is what is made of such sequences."""
+    """Repeated calls and sequences fold, however deeply nested."""
     assert drawn(fold(calls(*made))) == folded
 
 
 def test_the_window_has_an_end():
-    """A sequence of eight calls is found, one of nine stays as it is."""
+    """A repeated sequence of eight calls is found, one of nine is not."""
     eight = "ABCDEFGH"
     assert len(eight) == LONGEST_SEQUENCE
     assert len(fold(calls(*eight * 3))) == 1
@@ -57,7 +57,7 @@ def test_the_window_has_an_end():
 
 
 def test_equal_subtrees_have_one_digest():
-    """Two trees with the same calls in the same order share an object, whatever their size; others do not."""
+    """Trees with the same calls in the same order share a digest object; others do not."""
     folder = Folder()
     one, other, more, turned = calls("A(BC)", "A(BC)", "A(BCC)", "A(CB)")
     assert folder.shape(one) is folder.shape(other)
@@ -65,7 +65,7 @@ def test_equal_subtrees_have_one_digest():
 
 
 def test_the_digest_of_a_chain_needs_no_stack():
-    """Calls nested ten thousand deep have a digest."""
+    """A chain of ten thousand nested calls has a digest."""
     node = Node("call", "A")
     for _ in range(10_000):
         node = Node("call", "A", children=[node])
@@ -73,7 +73,7 @@ def test_the_digest_of_a_chain_needs_no_stack():
 
 
 def test_what_changes_below_changes_the_digest():
-    """A node that was given other children is not taken for what it was."""
+    """A node with other children has another digest."""
     folder = Folder()
     one, other = calls("A(BC)", "A(BC)")
     before = folder.shape(one)
@@ -83,7 +83,7 @@ def test_what_changes_below_changes_the_digest():
 
 
 def test_groups_of_steps_stay_apart():
-    """Two groups of engine steps side by side are never drawn as one, though all about them is equal."""
+    """Two adjacent groups of engine steps are never folded, even if equal."""
     groups = [Node("steps", "steps", children=calls("A")) for _ in range(4)]
     assert fold(groups) == groups
 
@@ -96,7 +96,7 @@ def _places(parts: Sequence[Part]) -> list[int]:
 
 
 def _same_length(part: Part) -> bool:
-    """Whether the rounds of a sequence all have as many parts."""
+    """Return whether all rounds of a sequence have the same number of parts."""
     if isinstance(part, int):
         return True
     rounds = [len(one.parts) for one in part.parts if isinstance(one, Several) and not one.merged]
@@ -106,7 +106,7 @@ def _same_length(part: Part) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from("ABC"), max_size=60))
 def test_each_sibling_is_in_one_place(names: list[str]):
-    """Whatever repeats, every call is taken once and in its order; what repeats nowhere is left as it is."""
+    """Every call is kept once and in order, and calls without repetition are unchanged."""
     shapes = {name: Shape(name, frozenset(), (), apart=False) for name in "ABC"}
     parts = repetition([shapes[name] for name in names])
     if parts is None:
@@ -120,7 +120,7 @@ def test_each_sibling_is_in_one_place(names: list[str]):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(["A", "B", "A(B)", "A(BC)", "B(AA)"]), max_size=40))
 def test_lists_that_were_seen_before_fold_the_same(names: list[str]):
-    """What is known of a list of digests is what would be found again."""
+    """A cached list of digests folds as it would without the cache."""
     folder = Folder()
     first, again, apart = ([Node("call", "top", children=calls(*names))] for _ in range(3))
     assert drawn(folder.fold_all(first)[0].children) == drawn(folder.fold_all(again)[0].children)

@@ -1,4 +1,4 @@
-"""The page's requests: what each was asked, chose, gave, and how long it was where; outputs of one stand together."""
+"""The page's requests: prompt, parameters, output and times; outputs of one request stand together."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tracellm.trace.steps import STEP_SPAN
 
 
 def two_outputs() -> list[Span]:
-    """A run whose two requests are the outputs of one, `9`."""
+    """Return a run with the two outputs of request `9`."""
     spans = a_run()
     for index, life in enumerate(span for span in spans if span.name == names.REQUEST_SPAN):
         life.attributes |= {
@@ -22,7 +22,7 @@ def two_outputs() -> list[Span]:
 
 
 def test_outputs_of_one_request_stand_together():
-    """n outputs are one entry: the prompt once, each output with its id and end, tokens of all, n among the params."""
+    """Outputs of one request are one entry with one prompt, n, total tokens, and each output's id and end."""
     [request] = requests_view(Trace(two_outputs()), "en")["requests"]
     assert (request["id"], request["prompt"]) == ("9", "The capital of France is")
     assert request["facts"] == ["6 prompt tokens, 26 generated", "2 outputs"]
@@ -37,7 +37,7 @@ def test_outputs_of_one_request_stand_together():
 
 
 def test_requests_of_their_own_stay_apart():
-    """Without n each request is an entry, and two with n = 1 after each other are two."""
+    """Requests without n, or with n = 1, are separate entries."""
     shown = requests_view(Trace(a_run()), "zh")["requests"]
     assert [request["id"] for request in shown] == ["0", "1"]
     assert [len(request["outputs"]) for request in shown] == [1, 1]
@@ -45,7 +45,7 @@ def test_requests_of_their_own_stay_apart():
 
 
 def test_requests_of_two_engines_are_two_though_they_have_one_id():
-    """Each engine counts its requests from 0: the prompt and the output of the second are not lost in the first."""
+    """Requests of two engines with the same id are two entries, each with its prompt and output."""
     spans = a_run()
     for life in (span for span in spans if span.name == names.REQUEST_SPAN):
         life.attributes[names.REQUEST_ID] = "0"
@@ -55,7 +55,7 @@ def test_requests_of_two_engines_are_two_though_they_have_one_id():
 
 
 def test_priority_is_a_parameter():
-    """A request that has a priority says so."""
+    """The entry of a request with a priority has it among the parameters."""
     spans = a_run()
     life = next(span for span in spans if span.name == names.REQUEST_SPAN)
     life.attributes[names.REQUEST_PRIORITY] = -3
@@ -63,7 +63,7 @@ def test_priority_is_a_parameter():
 
 
 def test_times_of_a_request():
-    """Queued until its first step begins, in prefill to the end of the one with its first token, then in decode."""
+    """A request is queued until its first step, in prefill until its first token, then in decode."""
     spans = a_run()
     steps = [span for span in spans if span.name == STEP_SPAN]
     steps[0].attributes[names.STEP_SAMPLED] = ["1"]  # request 0's prompt takes two steps
@@ -76,13 +76,13 @@ def test_times_of_a_request():
 
 
 def test_a_request_that_was_never_scheduled_has_no_times():
-    """What did not happen took no time, and is not told as zero."""
+    """Times that a request did not reach are omitted, not zero."""
     lives = [span for span in a_run() if span.name == names.REQUEST_SPAN]
     assert request_times(Trace(lives))["0"] == RequestTimes(None, None, None, None)
 
 
 def test_steps_find_their_requests_by_their_links():
-    """Two engines that both had a request `0`: each has the times of the steps that link to it."""
+    """Requests of two engines with the same id have the times of the steps that link to them."""
     first, second = a_run(), a_run()
     for span in second:
         span.span_id = f"f{span.span_id[1:]}"
@@ -101,7 +101,7 @@ def test_steps_find_their_requests_by_their_links():
 
 
 def test_a_request_says_which_http_request_asked_for_it():
-    """The answer's status stands before what the engine did; requests of a script have none."""
+    """A served request has its HTTP request and status first; a script's request has none."""
     spans = a_run()
     life = next(span for span in spans if span.name == names.REQUEST_SPAN)
     http = Span("POST /v1/completions", life.trace_id, "a" * 16, None, life.start_ns, life.end_ns, {

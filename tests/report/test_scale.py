@@ -1,4 +1,4 @@
-"""Reports of large traces: twice the spans take twice the work, whatever their shape, and a page stays small."""
+"""Reports of large traces: their cost is linear, and the page has a bounded size."""
 
 import sys
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tracellm.trace.run_folder import RunFolder
 
 
 def roots(n: int) -> Trace:
-    """Calls that nobody made, of many classes."""
+    """Calls without callers, of many classes."""
     calls = Calls()
     for i in range(n):
         calls.leaf(f"A{i % 50}.f{i % 37}")
@@ -30,12 +30,12 @@ def roots(n: int) -> Trace:
 
 
 def chain(n: int) -> Trace:
-    """Calls each of which made the next."""
+    """A chain of calls, each below the previous one."""
     return _by_hand(n, lambda i: i - 1 if i else None)
 
 
 def threads(n: int) -> Trace:
-    """Calls in many threads beside one another, some of which go on for long."""
+    """Calls in many concurrent threads, some of them long."""
     return _by_hand(
         n,
         lambda i: 0 if i else None,
@@ -44,7 +44,7 @@ def threads(n: int) -> Trace:
 
 
 def coroutines(n: int) -> Trace:
-    """Coroutines that call coroutines, many at a time."""
+    """Many concurrent coroutines that call coroutines."""
     return _by_hand(
         n, lambda i: (i - 1 if i % 9 else 0) if i else None, lambda i: {names.CALL_KIND: "coroutine"} if i else {}
     )
@@ -65,7 +65,7 @@ def _by_hand(
 
 
 def lines(n: int) -> Trace:
-    """A script that never runs a line twice."""
+    """A script that runs each line once."""
     calls = Calls()
     with calls("s.py", lifeline="s.py"):
         for i in range(n):
@@ -74,7 +74,7 @@ def lines(n: int) -> Trace:
 
 
 def changing(n: int) -> Trace:
-    """Engine steps in each of which something changes."""
+    """Engine steps with a change in each."""
     calls = Calls()
     with calls("s.py", lifeline="s.py"), calls("LLM.generate", line=(3, "llm.generate()")):
         for i in range(n // 3):
@@ -85,7 +85,7 @@ def changing(n: int) -> Trace:
 
 
 def work(trace: Trace) -> int:
-    """How many functions are called to make all reports of a trace: a measure that no other program disturbs."""
+    """Return the number of function calls to make all reports, a measure without noise."""
     count = 0
 
     def counted(frame: FrameType, event: str, arg: object) -> None:
@@ -110,7 +110,7 @@ def work(trace: Trace) -> int:
     ids=["roots", "chain", "threads", "coroutines", "lines", "changing", "two processes", "server"],
 )
 def test_twice_the_spans_are_twice_the_work(make: Callable[[int], Trace], monkeypatch: pytest.MonkeyPatch):
-    """No report does anything for every pair of spans, in runs of any shape."""
+    """Twice the spans take twice the work, for runs of any shape."""
     monkeypatch.delenv("TRACELLM_CHECK_PASSES")
     work(make(60))  # imports, templates
     one, two = work(make(600)), work(make(1200))
@@ -118,7 +118,7 @@ def test_twice_the_spans_are_twice_the_work(make: Callable[[int], Trace], monkey
 
 
 def test_a_diagram_keeps_its_limit_where_nobody_made_the_calls():
-    """A thousand calls without a script around them are a diagram of limited size that says how many it leaves out."""
+    """A thousand calls without a script give a bounded diagram that counts the omitted ones."""
     diagram = sequence(roots(1000))
     assert len(list(messages(diagram.items))) == LIMIT
     assert f"{1000 - LIMIT} more calls are not drawn" in diagram.remark
@@ -128,7 +128,7 @@ HOSTILE = "<&\x00\u202e" * 3000
 
 
 def _large() -> Trace:
-    """A run that has too much of everything: requests with long texts, steps with many tokens, calls, threads."""
+    """Return a run with long texts and many requests, steps, calls and threads."""
     calls = Calls()
     ids = [str(i) for i in range(8)]
     with calls("s.py", lifeline="s.py"), calls("LLM.generate", line=(3, HOSTILE)):
@@ -151,7 +151,7 @@ def _large() -> Trace:
 
 
 def test_a_page_has_a_bound():
-    """However long the run and its texts, the page is a few megabytes, and says what is missing and how to get it."""
+    """The page has at most a few megabytes, with notes on what is missing and how to see it."""
     page = report_html(RunFolder(Path("run"), {}, _large(), []))
     assert len(page) < 8_000_000
     for command in ("show RUN steps", "show RUN tree", "show RUN sequence", "export RUN --to otlp"):

@@ -1,4 +1,4 @@
-"""Sequence diagrams: the calls that tell most, in the order they were made, as Mermaid that is always valid."""
+"""Sequence diagrams as valid Mermaid: the most important calls in their order."""
 
 import contextlib
 from pathlib import Path
@@ -42,7 +42,7 @@ CHAIN = [
 
 
 def arrows(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tuple[str, str, str]]:
-    """Caller, callee and method of each call."""
+    """Return caller, callee and method of each call."""
     labels = {one.id: one.label for one in diagram.participants}
     return [
         (labels[one.source], labels[one.target], one.text.partition("(")[0])
@@ -52,19 +52,19 @@ def arrows(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tupl
 
 
 def is_within(part: list[Any], whole: list[Any]) -> bool:
-    """`part` is in `whole`, in order."""
+    """Return whether `part` is a subsequence of `whole`."""
     rest = iter(whole)
     return all(one in rest for one in part)
 
 
 def loops(items: tuple[Item, ...]) -> list[Loop]:
-    """All loops, outer ones first."""
+    """Return all loops, outer ones first."""
     found = [item for item in items if isinstance(item, Loop)]
     return found + [inner for loop in found for inner in loops(loop.items)]
 
 
 def run_of_many_steps(num_steps: int = 80) -> Trace:
-    """A run in which something changes in every step."""
+    """Return a run with a change in every step."""
     calls = Calls()
     with calls("hello.py", "request", lifeline="hello.py"):
         start_engine(calls)
@@ -79,7 +79,7 @@ def run_of_many_steps(num_steps: int = 80) -> Trace:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_small_run(lang: str, golden: Golden, parse_mermaid: ParseMermaid):
-    """The diagram of a plain run, start-up, requests, a prefill, decode steps in a loop, is the one kept here."""
+    """The diagram of a plain run equals the golden file."""
     text = sequence_diagram(hello(tokens=17), lang=lang)
     parse_mermaid(text)
     golden(GOLDEN / f"hello.{lang}.mmd", text)
@@ -87,7 +87,7 @@ def test_a_small_run(lang: str, golden: Golden, parse_mermaid: ParseMermaid):
 
 @pytest.mark.parametrize("trace", [hello(tokens=17), hello(prompts=5, tokens=3), run_of_many_steps()])
 def test_at_most_sixty_arrows_with_the_whole_chain(trace: Trace):
-    """However long the run, the first prefill and the first decode step are drawn from LLM to sampler and back."""
+    """Any run has at most sixty arrows, with the first prefill and decode step from LLM to sampler and back."""
     diagram = sequence(trace)
     check_diagram(diagram)
     assert len(list(messages(diagram.items))) <= LIMIT
@@ -97,7 +97,7 @@ def test_at_most_sixty_arrows_with_the_whole_chain(trace: Trace):
 
 
 def test_alike_steps_stand_in_a_loop_and_changes_apart():
-    """Steps in which nothing changes are one loop with their numbers and count; the others have a note of their own."""
+    """Unchanged steps are one loop with numbers and count; each change has a note."""
     diagram = sequence(hello(tokens=17))
     [loop] = [loop for loop in loops(diagram.items) if loop.count == 15]
     assert loop.text == "steps 2-16: decode, 2 requests (15 times)"
@@ -108,7 +108,7 @@ def test_alike_steps_stand_in_a_loop_and_changes_apart():
 
 
 def test_each_phase_has_a_heading_over_all_lifelines():
-    """Start-up and generation are headed by a note from the first lifeline to the last."""
+    """Start-up and generation have a note across all lifelines."""
     diagram = sequence(hello())
     first, last = diagram.participants[0].id, diagram.participants[-1].id
     phases = [item for item in diagram.items if isinstance(item, Note) and item.phase]
@@ -119,7 +119,7 @@ def test_each_phase_has_a_heading_over_all_lifelines():
 
 
 def test_lifelines_stand_as_a_step_goes_through_them():
-    """The user's script is the first, then each class of a step; any other stands right of the one that called it."""
+    """The script's lifeline is first, then the classes of a step; others stand right of their callers."""
     labels = [one.label for one in sequence(hello()).participants]
     assert len(set(labels)) == len(labels)
     assert is_within(
@@ -147,7 +147,7 @@ def test_lifelines_stand_as_a_step_goes_through_them():
     "name", ["end", "Loop", "participant", "as", "Lifestyle", "xray", "结束", "P2", "9", "_", "a b;c"]
 )
 def test_lifelines_are_called_by_name_where_mermaid_allows_it(name: str, parse_mermaid: ParseMermaid):
-    """A lifeline's id is its name, so that the text can be read; a name that would be syntax has another id."""
+    """A lifeline's id is its name, unless the name is Mermaid syntax."""
     ids = readable_ids(["hello.py", "LLM", name, "LLM", "hello_py"])
     assert ids[:2] == ["hello_py", "LLM"]
     assert len(set(ids)) == 5
@@ -156,7 +156,7 @@ def test_lifelines_are_called_by_name_where_mermaid_allows_it(name: str, parse_m
 
 
 def test_requests_that_are_added_alike_are_a_loop():
-    """Ten prompts take as many arrows as two, and what is done for each of them stays together."""
+    """Ten equal prompts take as many arrows as two, and each prompt's calls stay together."""
     diagram = sequence(hello(prompts=10))
     [loop] = [
         loop
@@ -175,7 +175,7 @@ def test_requests_that_are_added_alike_are_a_loop():
 
 
 def test_time_plays_no_part():
-    """Two runs that made the same calls give the same diagram, however long each call took."""
+    """Two runs with the same calls have the same diagram, whatever the times."""
     slow = hello(tokens=5)
     for span in slow.spans:
         span.start_ns, span.end_ns = span.start_ns * 1000 + 7, span.end_ns * 1000 + 11
@@ -183,7 +183,7 @@ def test_time_plays_no_part():
 
 
 def test_a_failing_call_ends_in_a_cross(golden: Golden, parse_mermaid: ParseMermaid):
-    """The exception is drawn from the call that raised up to the script, and noted there."""
+    """An exception is drawn from the raising call up to the script, with a note there."""
     trace = hello(tokens=6, fails_at=4)
     diagram = sequence(trace)
     check_diagram(diagram)
@@ -202,7 +202,7 @@ def test_a_failing_call_ends_in_a_cross(golden: Golden, parse_mermaid: ParseMerm
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_detail_draws_every_call_down_to_a_level(level: str, parse_mermaid: ParseMermaid):
-    """Each method at that level or a coarser one is there, none of a finer one, and no limit applies."""
+    """With --detail, all methods of that level or a coarser one are drawn, without a limit."""
     trace = hello(tokens=4)
     diagram = sequence(trace, detail=level)  # type: ignore[arg-type]
     check_diagram(diagram)
@@ -216,7 +216,7 @@ def test_detail_draws_every_call_down_to_a_level(level: str, parse_mermaid: Pars
 
 
 def test_detail_draws_steps_with_the_same_calls_once():
-    """Of a run in which every step changes, the calls of a step are drawn where they are new, else the step alone."""
+    """With --detail, calls of a step are drawn only if they differ from earlier steps."""
     diagram = sequence(run_of_many_steps(), detail="kernel")
     check_diagram(diagram)
     calls = arrows(diagram)
@@ -226,7 +226,7 @@ def test_detail_draws_steps_with_the_same_calls_once():
 
 
 def test_focus_draws_only_what_goes_into_or_out_of_a_class(parse_mermaid: ParseMermaid):
-    """Every call that a class received or made, and the way there from the script."""
+    """With --focus, all calls of and by a class are drawn, with the path from the script."""
     trace = hello(tokens=4)
     diagram = sequence(trace, focus=["Scheduler"])
     check_diagram(diagram)
@@ -247,19 +247,19 @@ def test_focus_draws_only_what_goes_into_or_out_of_a_class(parse_mermaid: ParseM
 
 
 def test_an_unknown_focus_is_refused_with_what_there_is():
-    """The message names the lifelines that are nearest to what was asked for."""
+    """An unknown focus is refused with the most similar lifelines."""
     with pytest.raises(ValueError, match=r"'Schduler'.*Scheduler"):
         sequence(hello(), focus=["Schduler"])
 
 
 def test_an_unknown_level_is_refused_with_what_there_is():
-    """The message names the levels."""
+    """An unknown level is refused with the known ones."""
     with pytest.raises(ValueError, match=r"'deep'.*request, step, layer, kernel"):
         sequence(hello(), detail="deep")  # type: ignore[arg-type]
 
 
 def test_a_smaller_limit_keeps_the_most_telling():
-    """With few arrows allowed, they go to the chain that makes a token."""
+    """With a small limit, the calls that make a token are drawn first."""
     diagram = sequence(hello(tokens=17), limit=16)
     check_diagram(diagram)
     assert len(list(messages(diagram.items))) == 16
@@ -267,7 +267,7 @@ def test_a_smaller_limit_keeps_the_most_telling():
 
 
 def test_the_users_own_functions_are_drawn(parse_mermaid: ParseMermaid):
-    """A probed function of the script's has its arrow, and what it called is drawn below it."""
+    """A probed user function has its arrow, with its callees below."""
     calls = Calls()
     with calls("hello.py", "request", lifeline="hello.py"):
         start_engine(calls)
@@ -280,7 +280,7 @@ def test_the_users_own_functions_are_drawn(parse_mermaid: ParseMermaid):
 
 
 def test_a_function_of_the_users_that_fails_is_drawn_to_its_end():
-    """The exception's way is drawn from the call that raised it, through the user's function, to the script."""
+    """An exception is drawn from the raising call through the user's function to the script."""
     calls = Calls()
     with contextlib.suppress(RuntimeError), calls("hello.py", "request", lifeline="hello.py"):
         start_engine(calls)
@@ -295,7 +295,7 @@ def test_a_function_of_the_users_that_fails_is_drawn_to_its_end():
 
 
 def test_a_generation_in_a_loop_is_drawn_once(parse_mermaid: ParseMermaid):
-    """A line that generates ten times is one loop, with all its steps in it."""
+    """A line that generates ten times is one loop with all its steps."""
     calls, next_step = Calls(), 1
     with calls("hello.py", "request", lifeline="hello.py"):
         start_engine(calls)
@@ -310,7 +310,7 @@ def test_a_generation_in_a_loop_is_drawn_once(parse_mermaid: ParseMermaid):
 
 
 def test_processes_are_boxes(parse_mermaid: ParseMermaid):
-    """Lifelines of one process stand in its box, also where two processes have a class of the same name."""
+    """Lifelines of a process stand in its box, even if another process has the same class."""
     main, core = Calls(process=Process(10, "main")), Calls(process=Process(11, "EngineCore_0"), start_ns=500)
     with main("hello.py", "request", lifeline="hello.py"):
         main.leaf("SyncMPClient.get_output")
@@ -328,14 +328,14 @@ def test_processes_are_boxes(parse_mermaid: ParseMermaid):
 
 
 def test_an_empty_trace_says_so(parse_mermaid: ParseMermaid):
-    """Nothing recorded is a valid diagram with a note."""
+    """An empty trace gives a valid diagram with a note."""
     assert "No call was recorded." in sequence_diagram(Trace([]))
     parse_mermaid(sequence_diagram(Trace([])))
 
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_hostile_values_stay_text(text: str, parse_mermaid: ParseMermaid):
-    """Names, arguments, results, exceptions, processes, requests may hold anything: the diagram keeps its form."""
+    """Hostile names, arguments, results and exceptions leave the diagram's structure unchanged."""
     calls = Calls(process=Process(1, text))
     other = Calls(process=Process(2, text))
     with (
@@ -368,7 +368,7 @@ def _kept(trees: list[Tree], **options: Any) -> Diagram:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees=st.lists(TREES, min_size=1, max_size=4), limit=st.integers(1, 12))
 def test_any_calls_make_a_valid_diagram(trees: list[Tree], limit: int, parse_mermaid: ParseMermaid):
-    """Whatever was called: activations are balanced, the limit holds, Mermaid reads it; no limit draws every call."""
+    """Any calls give a valid diagram with balanced activations within the limit; without it all are drawn."""
     limited, whole = _kept(trees, limit=limit), _kept(trees, limit=None)
     assert len(list(messages(limited.items))) <= limit
     parse_mermaid(to_mermaid(limited))

@@ -1,4 +1,4 @@
-"""What is drawn knows what it was drawn from: each recorded span is in one arrow, or in one that it was made in."""
+"""Each recorded span belongs to one arrow of the diagram: its own, or that of a call around it."""
 
 import gc
 import re
@@ -32,7 +32,7 @@ patient = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 
 
 def held(diagram: Diagram) -> Counter[str]:
-    """How often each span is in the diagram, returns left out."""
+    """Return how often each span is in the diagram, without return arrows."""
     found = Counter(diagram.inside)
     for arrow in messages(diagram.items):
         if arrow.kind in ("call", "message"):
@@ -41,7 +41,7 @@ def held(diagram: Diagram) -> Counter[str]:
 
 
 def recorded(trace: Trace) -> Counter[str]:
-    """Every call of a trace, but for the scripts, which are lifelines and no arrows."""
+    """Return every call of a trace except the scripts, which are lifelines."""
     return Counter(
         span.span_id
         for span in trace.spans
@@ -56,14 +56,14 @@ def recorded(trace: Trace) -> Counter[str]:
     ids=str,
 )
 def test_every_span_is_in_one_arrow(trace: Trace, asked: dict[str, object]):
-    """Whatever is chosen to be drawn, each call is in its own arrow or in one that it was made in, and in no two."""
+    """With any options, each span belongs to exactly one arrow: its own, or that of a call around it."""
     assert held(sequence(trace, **asked)) == recorded(trace)  # type: ignore[arg-type]
 
 
 @patient
 @given(st.lists(TREES, min_size=1, max_size=4), st.booleans(), st.integers(1, 12))
 def test_any_trees_keep_their_spans(trees: list[Tree], script: bool, limit: int):
-    """Of any calls that nest in any way, none is lost on the way to the diagram."""
+    """Any nesting of calls keeps all spans."""
     trace = trace_of(*trees, script=script)
     assert held(sequence(trace, limit=limit)) == recorded(trace)
 
@@ -71,12 +71,12 @@ def test_any_trees_keep_their_spans(trees: list[Tree], script: bool, limit: int)
 @patient
 @given(trace=processes(), limit=st.integers(1, 30))
 def test_any_processes_keep_their_spans(trace: Trace, limit: int):
-    """Nor of any threads of any processes."""
+    """Any threads and processes keep all spans."""
     assert held(sequence(trace, limit=limit)) == recorded(trace)
 
 
 def test_an_arrow_tells_its_spans_in_order():
-    """The spans of a folded arrow are in the order in which they began."""
+    """The spans of a folded arrow are in the order of their starts."""
     trace = hello(tokens=17)
     order = {span.span_id: number for number, span in enumerate(trace.spans)}
     folded = [arrow for arrow in messages(sequence(trace).items) if len(arrow.spans) > 1]
@@ -87,7 +87,7 @@ def test_an_arrow_tells_its_spans_in_order():
 
 
 def test_the_page_tells_which_spans(browser: Browser, tmp_path: Path):
-    """An arrow that is clicked has said below it how many spans it stands for, and which are the first and the last."""
+    """A clicked arrow shows the number of its spans, and the first and last of them."""
     folder = a_run_folder(a_run())
     page = tmp_path / "report.html"
     page.write_text(report_html(folder, "en"), encoding="utf-8")
@@ -109,32 +109,32 @@ def test_the_page_tells_which_spans(browser: Browser, tmp_path: Path):
 
 
 def lose(tree: CallTree) -> CallTree:
-    """A pass that loses calls."""
+    """Drop calls, as a broken pass."""
     next(node for node in walk(tree.roots) if node.children).replace_children([])
     return tree
 
 
 def double(tree: CallTree) -> CallTree:
-    """A pass that doubles a call."""
+    """Double a call, as a broken pass."""
     return replace(tree, roots=[*tree.roots, tree.roots[0]])
 
 
 def take_time(tree: CallTree) -> CallTree:
-    """A pass that takes time away."""
+    """Shorten a call, as a broken pass."""
     tree.roots[0].own_ns -= 1
     return tree
 
 
 @pytest.mark.parametrize("broken", [lose, double, take_time])
 def test_a_pass_that_loses_something_is_found(broken, monkeypatch: pytest.MonkeyPatch):
-    """A pass that loses or doubles a call, or time, does not go unseen, also where nobody asked for thorough checks."""
+    """A pass that loses or doubles a call or time is detected without thorough checks."""
     monkeypatch.delenv("TRACELLM_CHECK_PASSES", raising=False)
     with pytest.raises(PassError, match=f"the pass {broken.__name__} made"):
         run_passes(CallTree(hello(), call_tree(hello())), broken)
 
 
 def test_a_pass_that_turns_calls_round_is_found(monkeypatch: pytest.MonkeyPatch):
-    """With TRACELLM_CHECK_PASSES set, so is one that changes their order; without, it is not looked for."""
+    """A pass that changes the order is detected with TRACELLM_CHECK_PASSES set, and only then."""
 
     def turned(tree: CallTree) -> CallTree:
         tree.roots[0].replace_children([*reversed(tree.roots[0].children)])
@@ -148,7 +148,7 @@ def test_a_pass_that_turns_calls_round_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_time_and_count_are_those_of_the_spans():
-    """A node whose time or number is not that of its calls is found."""
+    """A node with a wrong time or count is detected."""
     for name in ("total_ns", "count"):
         tree = call_tree(hello())
         setattr(tree[0], name, getattr(tree[0], name) + 1)
@@ -158,7 +158,7 @@ def test_time_and_count_are_those_of_the_spans():
 
 @pytest.mark.parametrize("make", [lambda: hello(tokens=9), sync_run])
 def test_a_trace_goes_when_nobody_needs_it(make):
-    """What reports keep of a trace goes with it: no cache holds a trace of a million spans for the next report."""
+    """Report caches hold no reference to a trace."""
     trace = make()
     for report in (calltree, sequence, steps_table):
         assert report(trace) is not None

@@ -1,4 +1,4 @@
-"""Engine steps are drawn as one only while nothing changes: batch, phases, prefix hits, preemption, tokens."""
+"""Engine steps fold only if batch, phases, prefix hits, preemptions and token counts are equal."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ DECODE = dict[str, Any]()
 
 
 def run(*changed: dict[str, Any]) -> Trace:
-    """A run of steps, each a decode step for requests 0 and 1 but for these attributes."""
+    """Return a run of decode steps for requests 0 and 1, each with these attributes replaced."""
     calls = Calls()
     with calls("hello.py", lifeline="hello.py"):
         for index, change in enumerate(changed, start=1):
@@ -28,7 +28,7 @@ def run(*changed: dict[str, Any]) -> Trace:
 
 
 def groups(trace: Trace) -> list[list[int]]:
-    """The steps of each group, by their indexes; the table's rows are the same groups as the tree's."""
+    """Return the step indexes of each group, checked against the table's rows."""
     rows = [[step.index for step in row.steps] for row in step_rows(trace)]
     drawn = [[step.index for step in node.steps] for node in walk(folded(trace).roots) if node.kind == "steps"]
     assert drawn == rows
@@ -36,7 +36,7 @@ def groups(trace: Trace) -> list[list[int]]:
 
 
 def mixed(*phases: str, sampled: list[str]) -> dict[str, Any]:
-    """A step in which some requests are in prefill, in chunks, and others in decode."""
+    """Return a step with some requests in chunked prefill and others in decode."""
     return {names.STEP_KIND: "mixed", names.STEP_PHASES: list(phases), names.STEP_SAMPLED: sampled}
 
 
@@ -91,12 +91,12 @@ CHUNK = {names.STEP_KIND: "prefill", names.STEP_PHASES: ["prefill"] * 2, names.S
     ],
 )
 def test_a_group_ends_where_something_changes(changed: list[dict[str, Any]], expected: list[list[int]]):
-    """Alike steps are one group, in the tree and in the table; a step in which something changes stands for itself."""
+    """Equal steps are one group in tree and table, and a step with a change stands alone."""
     assert groups(run(*changed)) == expected
 
 
 def test_alike_goes_both_ways():
-    """Whether two steps are alike does not depend on which of them came first."""
+    """Equality of two steps does not depend on their order."""
     found = [
         step.span
         for step in steps(run(DECODE, {names.STEP_CACHED: [16, 0]}, mixed("decode", "prefill", sampled=["0"]), DECODE))
@@ -108,7 +108,7 @@ def test_alike_goes_both_ways():
 
 
 def test_generations_with_other_hits_are_not_one():
-    """Of two generations alike but for a prefix hit, the prefills are told apart and the decode steps are together."""
+    """Generations that differ in a prefix hit have separate prefills and common decode steps."""
     calls = Calls()
     prefill = {names.STEP_KIND: "prefill", names.STEP_NEW: ["0", "1"], names.STEP_PHASES: ["prefill"] * 2}
     with calls("hello.py", lifeline="hello.py"):

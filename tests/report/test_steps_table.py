@@ -1,4 +1,4 @@
-"""The table of steps: what ran in each, who waited and why, what came out."""
+"""The table of steps: scheduled and waiting requests, reasons, and outputs."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def trace_of(*steps: dict[str, Any]) -> Trace:
-    """A trace of nothing but steps with these attributes."""
+    """Return a trace of steps with these attributes."""
     calls = Calls()
     for facts in steps:
         calls.leaf("EngineCore.step_fn", **facts)
@@ -48,12 +48,12 @@ BUSY = [
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_busy_run(lang: str, golden: Golden):
-    """The table of a run with waiting, a prefix hit, a preemption and an end is the one kept here."""
+    """The table of a run with waiting, a prefix hit, a preemption and an end equals the golden file."""
     golden(GOLDEN / f"steps.{lang}.txt", steps_table(trace_of(*BUSY), lang=lang))
 
 
 def test_several_engines_have_tables_of_their_own():
-    """Steps of two processes, one between those of the other, are told apart and compared within their engine only."""
+    """Steps of two interleaved processes have separate tables, and are compared within their engine."""
     one, other = Calls(process=Process(11, "EngineCore_0")), Calls(process=Process(12, "EngineCore_0"))
     for index in (1, 2, 3):
         for calls in (one, other):
@@ -71,7 +71,7 @@ def test_several_engines_have_tables_of_their_own():
 
 
 def test_alike_steps_share_a_row():
-    """Only steps in which nothing changed are drawn together, and their tokens, texts and times are summed."""
+    """Unchanged steps share a row with the sums of tokens and times, and the whole text."""
     rows = step_rows(trace_of(*BUSY))
     assert [row.indexes for row in rows] == ["1", "2", "3", "4-5", "6"]
     alike = rows[3]
@@ -81,7 +81,7 @@ def test_alike_steps_share_a_row():
 
 
 def test_who_left_before_a_step():
-    """A request that was aborted is told of once; a step in which nothing was scheduled says what it was for."""
+    """An aborted request is reported once, and a step without scheduled requests has its reason."""
     empty = {names.STEP_KIND: "empty", names.STEP_REQUESTS: [], names.STEP_SAMPLED: []}
     rows = step_rows(
         trace_of(
@@ -118,13 +118,13 @@ SAMPLING = {
     [("en", "chosen from 3 tokens after top_k, top_p"), ("zh", "经 top_k、top_p 处理后，从 3 个 token 中选出")],
 )
 def test_what_acted_on_the_logits_is_said(lang: str, said: str):
-    """A request's line names what acted on its logits and how many tokens that left; of others nothing is said."""
+    """A request's line names its logits processors and the number of remaining tokens; others have no such line."""
     table = steps_table(trace_of(step_facts(1, ["0", "1"]) | SAMPLING), lang=lang).splitlines()
     assert [said in line for line in table if line.startswith("    ")][:2] == [True, False]
 
 
 def test_of_several_steps_the_range_is_said():
-    """Steps that share a row tell the fewest and the most tokens that were left; without a count the names alone."""
+    """A row of several steps has the range of remaining tokens, or the names alone if there is no count."""
     two = trace_of(
         step_facts(1, ["0", "1"]) | SAMPLING, step_facts(2, ["0", "1"]) | SAMPLING | {names.STEP_LEFT: [9, 1]}
     )
@@ -149,7 +149,7 @@ def test_of_several_steps_the_range_is_said():
     ids=lambda value: "" if isinstance(value, tuple) else value.code.value,
 )
 def test_every_reason_is_said_with_its_numbers(reason: NotScheduledReason | CutShort, said: tuple[str, ...], lang: str):
-    """A reason is a sentence in both languages, with its numbers and without its code."""
+    """Each reason is a sentence with its numbers, without its code, in both languages."""
     facts = step_facts(1, ["0"]) | {names.STEP_HELD: ["1"], names.STEP_HELD_REASONS: [reason.code.value]}
     details = str(reason).partition(" ")[2]
     table = steps_table(trace_of(facts | {names.STEP_HELD_DETAILS: [details]}), lang=lang)
@@ -159,20 +159,20 @@ def test_every_reason_is_said_with_its_numbers(reason: NotScheduledReason | CutS
 
 
 def test_rows_of_several_steps_are_explained():
-    """That a row's numbers are those of all its steps is said below the table, where there is such a row."""
+    """A note below the table explains rows of several steps, if there are any."""
     assert "A row of several steps" in steps_table(trace_of(*BUSY))
     assert "A row of several steps" not in steps_table(trace_of(*BUSY[:3]))
 
 
 def test_a_row_tells_tokens_blocks_and_prefix_hits():
-    """What one request got in a step is all there."""
+    """A row has all that a request got in its step: tokens, blocks and prefix hits."""
     [_, request] = step_rows(trace_of(*BUSY))[2].requests()
     assert (request.request_id, request.num_tokens, request.prefix_hit_tokens) == ("2", 20, 16)
     assert request.new_blocks == (5, 6, 9)
 
 
 def test_a_recording_without_text_shows_none():
-    """Nothing of what was generated is told when the recording has no text."""
+    """Without recorded text, no generated text is shown."""
     trace = hello()
     for span in trace.spans:
         for name in names.PRIVATE:
@@ -182,7 +182,7 @@ def test_a_recording_without_text_shows_none():
 
 
 def test_of_a_large_batch_the_first_requests_are_told():
-    """Many requests are counted, not listed."""
+    """Requests of a large batch are counted after the first few."""
     table = steps_table(trace_of(step_facts(1, [str(i) for i in range(100)], new=True)))
     assert "... and 92 more" in table
     assert len(table.splitlines()) < 15
@@ -190,7 +190,7 @@ def test_of_a_large_batch_the_first_requests_are_told():
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_hostile_values_stay_on_their_line(text: str):
-    """A request's name and text may hold anything; lines keep to the width and hold no control characters."""
+    """Names and texts of requests are escaped and cut to the width."""
     facts = step_facts(1, [text], new=True, last=True) | {names.STEP_KIND: text, names.STEP_SAMPLED_TEXTS: [text]}
     table = steps_table(trace_of(facts), width=70)
     lines = table.split("\n")
@@ -201,12 +201,12 @@ def test_hostile_values_stay_on_their_line(text: str):
 
 
 def test_an_empty_trace_says_so():
-    """No step is one sentence."""
+    """A trace without steps gives one sentence."""
     assert steps_table(Trace([])) == "No engine step was recorded.\n"
 
 
 def test_a_step_that_failed_says_of_what():
-    """In both languages, in one line; it is not folded together with the steps before it."""
+    """A failed step has its exception on one line and a row of its own, in both languages."""
     calls = Calls()
     for index in (1, 2):
         calls.leaf("EngineCore.step_fn", **step_facts(index, ["0"]))

@@ -1,4 +1,4 @@
-"""Several processes as one story: what is told when, and that nothing is lost on the way."""
+"""Several processes as one sequence diagram: calls in causal order, none lost."""
 
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,13 @@ IN, OUT = ("EngineCoreProc", "process_input_sockets"), ("EngineCoreProc", "proce
 
 
 def label(diagram: Diagram, id: str) -> Any:
-    """What a lifeline is called: its name, or its name and the method that it runs."""
+    """Return a lifeline's name, with its method if it has one."""
     one = next(one for one in diagram.participants if one.id == id)
     return (one.label, one.below) if one.below else one.label
 
 
 def sent(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tuple[Any, Any, str]]:
-    """Sender, receiver and text of each message."""
+    """Return sender, receiver and text of each message."""
     return [
         (label(diagram, one.source), label(diagram, one.target), one.text)
         for one in messages(diagram.items if items is None else items)
@@ -43,12 +43,12 @@ def sent(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tuple[
 
 
 def ordered(trace: Trace) -> DiagramTree:
-    """The calls of a trace in the order of causes."""
+    """Return the calls of a trace in causal order."""
     return order_by_cause(DiagramTree(trace, call_tree(trace)))
 
 
 def spans_of(nodes: list[Node]) -> list[str]:
-    """The id of every span that the nodes stand for, hidden ones too."""
+    """Return the id of every span of these nodes, hidden ones included."""
     return sorted(span.span_id for node in walk(nodes) for span in (*node.spans, *node.hidden))
 
 
@@ -65,7 +65,7 @@ TRACES = [
 
 @pytest.mark.parametrize("name", ["sync", "ahead", "killed", "served"])
 def test_the_story_of_two_processes(name: str, golden: Golden, parse_mermaid: ParseMermaid):
-    """The diagrams of a SyncMPClient's run, of a quick engine core, of one that was killed, of a server's are these."""
+    """The diagrams of a SyncMPClient's run, a fast engine core, a killed one and a server equal the golden files."""
     trace = {"sync": sync_run(), "ahead": sync_run(ahead=True), "killed": sync_run(killed=True), "served": served()}
     diagram = sequence(trace[name])
     check_diagram(diagram)
@@ -76,7 +76,7 @@ def test_the_story_of_two_processes(name: str, golden: Golden, parse_mermaid: Pa
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_no_call_is_lost_and_no_time(trace: Trace):
-    """Every span is there once, in the story as in the call tree, and the own times have the same sum."""
+    """The story has each span once, and the call tree's sum of own times."""
     before, after = call_tree(trace), ordered(trace).roots
     assert spans_of(before) == spans_of(after)
     assert sum(node.own_ns for node in walk(before)) == sum(node.own_ns for node in walk(after))
@@ -84,7 +84,7 @@ def test_no_call_is_lost_and_no_time(trace: Trace):
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_each_thread_keeps_its_order(trace: Trace):
-    """What one thread or task did is told in the order in which it did it."""
+    """Calls of one thread or task keep their order."""
     lanes, last = Lanes(trace), dict[Any, int]()
     for node in walk(ordered(trace).roots):
         if node.spans:
@@ -96,7 +96,7 @@ def test_each_thread_keeps_its_order(trace: Trace):
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_no_effect_is_told_before_its_cause(trace: Trace):
-    """The engine core handles a request after it was sent; the client handles outputs after the step that made them."""
+    """A receive follows its send, and the client handles outputs after the step that made them."""
     order = {node.span.span_id: i for i, node in enumerate(walk(ordered(trace).roots)) if node.spans}
     adds = [one.send for one in trace.messages if one.send.attributes[names.MESSAGE_TYPE] == "ADD"]
     handled = trace.named("EngineCoreProc._handle_client_request")
@@ -110,7 +110,7 @@ def test_no_effect_is_told_before_its_cause(trace: Trace):
 
 
 def test_what_follows_a_step_is_told_after_it():
-    """An abort that is handled after a step stays after it, though the client takes the step's outputs later still."""
+    """An abort handled after a step stays after it, even if the client handles the step's outputs later."""
     clock = Clock()
     main = Thread(clock, Process(10, "main"))
     main.begin("hello.py", "request", lifeline="hello.py")
@@ -146,7 +146,7 @@ def test_one_process_and_one_thread_are_left_as_they_are():
 
 
 def test_a_quick_engine_core_makes_no_other_story():
-    """Whether the engine core begins its next step before the client has seen the last one's outputs is not drawn."""
+    """The diagram does not depend on when the engine core begins its next step."""
     slow, quick = (sequence(sync_run(1, 8, ahead=ahead)) for ahead in (False, True))
     rounds = [[one.text for one in loops(diagram.items)] for diagram in (slow, quick)]
     assert rounds[0] == rounds[1] == ["steps 2-7: decode, 1 request (6 times)"]
@@ -156,7 +156,7 @@ def test_a_quick_engine_core_makes_no_other_story():
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_outputs_are_those_of_the_step_that_they_name(ahead: bool, tmp_path: Path):
-    """A closing step, of which nothing is sent, changes no story by beginning before the last outputs are encoded."""
+    """A closing step without outputs changes no story, even if it begins before the last outputs are encoded."""
     late, early = (sync_run(2, 5, ahead=ahead, closing=closing) for closing in (False, True))
     stories = [to_mermaid(sequence(trace)) for trace in (late, early)]
     assert stories[0] == stories[1]
@@ -166,7 +166,7 @@ def test_outputs_are_those_of_the_step_that_they_name(ahead: bool, tmp_path: Pat
 
 
 def test_recordings_of_older_versions_have_their_stories_too():
-    """Where no message names its step, each step that brought some is found by the order in which they were sent."""
+    """Without a step's index in its message, outputs are assigned to the steps in order."""
     for ahead in (False, True):
         named, unnamed = sync_run(ahead=ahead), sync_run(ahead=ahead)
         for span in unnamed.spans:
@@ -176,7 +176,7 @@ def test_recordings_of_older_versions_have_their_stories_too():
 
 @pytest.mark.parametrize("trace", [sync_run(3, 17), sync_run(ahead=True), served(2, 9), sync_run(40, 6)])
 def test_the_boundary_is_never_cut(trace: Trace, parse_mermaid: ParseMermaid):
-    """Within sixty arrows are the ADD messages, and the OUTPUTS of the first steps, between threads' lifelines."""
+    """A diagram of sixty arrows has the ADD messages and the first steps' OUTPUTS."""
     diagram = sequence(trace)
     check_diagram(diagram)
     assert len(list(messages(diagram.items))) <= LIMIT
@@ -194,12 +194,12 @@ def test_the_boundary_is_never_cut(trace: Trace, parse_mermaid: ParseMermaid):
 
 
 def test_with_a_limit_of_ten_the_boundary_stands():
-    """When hardly anything can be drawn, messages are among it."""
+    """A limit of ten arrows still leaves messages in the diagram."""
     assert {text.partition(" ")[0] for _, _, text in sent(sequence(sync_run(), limit=10))} == {"ADD", "OUTPUTS"}
 
 
 def test_the_outputs_of_folded_steps_stand_in_their_loop():
-    """Steps in which nothing changed are one loop with the engine core's calls, the message and the client's."""
+    """Unchanged steps are one loop with the engine core's calls, the message and the client's calls."""
     diagram = sequence(sync_run(3, 17))
     [loop] = [one for one in loops(diagram.items) if one.text.startswith("steps")]
     assert loop.text == "steps 2-16: decode, 3 requests (15 times)"
@@ -219,7 +219,7 @@ def test_the_outputs_of_folded_steps_stand_in_their_loop():
 
 
 def test_the_requests_of_a_server_are_told_as_they_came():
-    """Two chats at once: each call stands where it began, and one step serves both."""
+    """With two concurrent chats, each call keeps its position, and one step serves both."""
     diagram = sequence(served(), limit=None)
     calls = arrows(diagram)
     assert is_within(
@@ -243,7 +243,7 @@ def test_the_requests_of_a_server_are_told_as_they_came():
 
 
 def test_many_requests_that_are_alike_are_one_loop():
-    """Forty chats at once take as many arrows as two: what is done for each stays together, on either side."""
+    """Forty equal chats take as many arrows as two, on both sides."""
     diagram = sequence(served(40, 9))
     assert len(list(messages(diagram.items))) <= LIMIT
     asked, taken_in, steps = [loop for loop in diagram.items if isinstance(loop, Loop)]
@@ -255,7 +255,7 @@ def test_many_requests_that_are_alike_are_one_loop():
 
 
 def test_lifelines_stand_in_the_box_of_their_process_threads_towards_the_other():
-    """The client's box comes first; the threads that send and receive stand where the boxes meet."""
+    """The client's box comes first; the sending and receiving threads stand where the boxes meet."""
     diagram = sequence(sync_run())
     assert [box.label for box in diagram.boxes] == ["main: the client's side", "EngineCore_0: the engine core"]
     client, engine = ([label(diagram, id) for id in box.participants] for box in diagram.boxes)
@@ -266,7 +266,7 @@ def test_lifelines_stand_in_the_box_of_their_process_threads_towards_the_other()
 
 
 def test_what_a_killed_process_had_open_is_marked():
-    """Calls that never ended say so."""
+    """Calls without an end are marked."""
     drawn = [one.text for one in messages(sequence(sync_run(killed=True), limit=None).items)]
     assert "step_fn() (not ended)" in drawn
     assert "get_output() (not ended)" in drawn
@@ -274,7 +274,7 @@ def test_what_a_killed_process_had_open_is_marked():
 
 
 def test_a_message_that_nobody_received_goes_to_a_lifeline_that_says_so(parse_mermaid: ParseMermaid):
-    """With only the client's recording at hand, its requests go to a receiver that was not recorded."""
+    """A message without a receive goes to a lifeline for the receiver that was not recorded."""
     whole = sync_run()
     client = Trace([span for span in whole.spans if span.process and span.process.name == "main"], whole.processes[:1])
     diagram = sequence(client)
@@ -285,7 +285,7 @@ def test_a_message_that_nobody_received_goes_to_a_lifeline_that_says_so(parse_me
 
 
 def test_detail_and_focus_work_over_processes(parse_mermaid: ParseMermaid):
-    """Down to a level, or into and out of a class: the boundary's lifelines and the caller of each part stay right."""
+    """--detail and --focus keep the boundary's lifelines and each part's caller."""
     for options in ({"detail": "step"}, {"focus": ["Scheduler"]}, {"focus": ["SyncMPClient"]}):
         diagram = sequence(sync_run(), **options)
         check_diagram(diagram)
@@ -296,7 +296,7 @@ def test_detail_and_focus_work_over_processes(parse_mermaid: ParseMermaid):
 
 
 def test_another_thread_of_one_process_has_a_lifeline(parse_mermaid: ParseMermaid):
-    """Without a second process there are no boxes, and a loop in a thread stands beside its class."""
+    """In one process there are no boxes, and a loop in a thread stands beside its class."""
     clock = Clock()
     main = Thread(clock, Process(1, "main"))
     main.begin("hello.py", "request", lifeline="hello.py")
@@ -324,7 +324,7 @@ def test_another_thread_of_one_process_has_a_lifeline(parse_mermaid: ParseMermai
 
 @st.composite
 def processes(draw: st.DrawFn) -> Trace:
-    """Any calls of some threads in two processes, at any time, with messages here and there."""
+    """Any calls of several threads in two processes, with some messages."""
     clock = Clock()
     main = Thread(clock, Process(1, "main"))
     main.begin("hello.py", "request", lifeline="hello.py")
@@ -361,7 +361,7 @@ def processes(draw: st.DrawFn) -> Trace:
 @settings(max_examples=60, deadline=None)
 @given(trace=processes(), limit=st.integers(1, 12))
 def test_any_calls_of_any_threads_make_a_valid_diagram(trace: Trace, limit: int):
-    """Whatever ran beside what: no span is lost, no time, activations are balanced, and the limit holds."""
+    """Any concurrent calls keep their spans and times, balanced activations, and the limit."""
     before, after = call_tree(trace), ordered(trace).roots
     assert spans_of(before) == spans_of(after)
     assert sum(node.own_ns for node in walk(before)) == sum(node.own_ns for node in walk(after))

@@ -1,4 +1,4 @@
-"""The drawn sequence diagram: well-formed whatever it holds, nothing outside, nothing on top of each other."""
+"""The sequence diagram as SVG: well-formed, within bounds, without overlaps."""
 
 import re
 from itertools import pairwise
@@ -28,7 +28,7 @@ TEXTS = st.one_of(st.text(max_size=60), st.sampled_from(HOSTILE), st.just("f(a=1
 
 @st.composite
 def diagrams(draw_: st.DrawFn) -> Diagram:
-    """Any diagram that holds what every drawing relies on."""
+    """Any diagram that meets the conditions for drawing."""
     ids = [f"P{i}" for i in range(draw_(st.integers(1, 6)))]
     id_ = st.sampled_from(ids)
 
@@ -64,7 +64,7 @@ def _parse(drawing: Drawing) -> tuple[ElementTree.Element, ElementTree.Element]:
 @settings(max_examples=40, deadline=None)
 @given(diagrams())
 def test_every_diagram_can_be_drawn(diagram: Diagram):
-    """Both pictures are well-formed, equally wide, and every point and every text lies inside."""
+    """Both pictures are well-formed and equally wide, with every point and text inside."""
     head, body = _parse(draw(diagram))
     assert head.get("width") == body.get("width")
     width, height = float(body.get("width", 0)), float(body.get("height", 0))
@@ -83,7 +83,7 @@ def test_every_diagram_can_be_drawn(diagram: Diagram):
 @settings(max_examples=40, deadline=None)
 @given(diagrams())
 def test_heads_stand_apart_and_arrows_have_room(diagram: Diagram):
-    """No two heads overlap, and between two lifelines there is room for what the arrows between them say."""
+    """Heads never overlap, and lifelines are far enough apart for the labels between them."""
     places = columns(diagram)
     ids = [participant.id for participant in diagram.participants]
     for left, right in pairwise(ids):
@@ -97,7 +97,7 @@ def test_heads_stand_apart_and_arrows_have_room(diagram: Diagram):
 
 @given(TEXTS, st.floats(40, 400), st.integers(1, 4))
 def test_wrapping_keeps_within_its_bounds(text: str, widest: float, most: int):
-    """No line is wider than allowed, there are not too many, and what is not cut is all there."""
+    """Lines keep to the width and number allowed, and text that is not cut is complete."""
     lines, complete = wrap(text, 11.5, widest, most)
     assert 1 <= len(lines) <= most
     assert all(text_width(line, 11.5) <= widest for line in lines)
@@ -106,7 +106,7 @@ def test_wrapping_keeps_within_its_bounds(text: str, widest: float, most: int):
 
 
 def test_a_cut_label_has_its_whole_text_to_hover_over():
-    """What three lines cannot hold is in the label's title."""
+    """A cut label has its whole text as its title."""
     long = "execute_model(" + ", ".join(f"argument_{i}=value" for i in range(30)) + ")"
     two = (Participant("P0", "A"), Participant("P1", "B"))
     _, body = _parse(draw(Diagram(two, (Message("P0", "P1", long),))))

@@ -1,4 +1,4 @@
-"""The call tree where calls run in other threads and processes: nothing lost, no time counted twice."""
+"""The call tree across threads and processes: no call lost, no time counted twice."""
 
 from typing import Any
 
@@ -19,17 +19,17 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 
 
 def tree(*recorders: Recorder) -> list[Node]:
-    """The call tree of these processes."""
+    """Return the call tree of these processes."""
     return call_tree(Trace([span for one in recorders for span in one.spans], [one.process for one in recorders]))
 
 
 def owns(roots: list[Node]) -> dict[str, int]:
-    """The own time of each call, by its name."""
+    """Return the own time of each call by name."""
     return {node.span.name: node.own_ns for node in walk(roots)}
 
 
 def test_what_runs_elsewhere_takes_nothing_from_its_caller():
-    """A child in another process or thread, within its caller or long after it, leaves the caller's own time alone."""
+    """A child in another process or thread leaves its caller's own time unchanged."""
     main, engine = Recorder(1), Recorder(2)
     start = main.call("A.start", 0, 100)
     main.call("A.wait", 40, 90, start)
@@ -45,7 +45,7 @@ def test_what_runs_elsewhere_takes_nothing_from_its_caller():
 
 
 def test_calls_of_different_threads_are_not_folded():
-    """The same call in two processes or threads is drawn twice; in two threads of one pool, once."""
+    """Calls of two processes or threads are not folded; calls of one pool's threads are."""
     main, engine = Recorder(1), Recorder(2)
     start = main.call("A.start", 0, 100)
     for at, (recorder, thread) in enumerate(
@@ -57,7 +57,7 @@ def test_calls_of_different_threads_are_not_folded():
 
 
 def test_engines_made_with_other_arguments_are_not_folded():
-    """Two engines made on one line are drawn once only when they were made alike."""
+    """Engines made on one line with different arguments are not folded."""
     main = Recorder(1)
     start = main.call("script.py", 0, 100)
     for at, arguments in enumerate([["model=a"], ["model=a"], ["multiprocess_mode=True"]]):
@@ -68,7 +68,7 @@ def test_engines_made_with_other_arguments_are_not_folded():
 
 
 def test_a_requests_life_is_no_node():
-    """Wherever it stands: what it is the parent of goes to the call that submitted the request, or becomes a root."""
+    """A request's span is no node, and its children go to the submitting call or become roots."""
     main = Recorder(1)
     life: dict[str, Any] = {names.REQUEST_ID: "0"}
     submit = main.call("A.submit", 0, 100)
@@ -86,7 +86,7 @@ def test_a_requests_life_is_no_node():
 
 
 def test_steps_of_another_process():
-    """Steps are found wherever they ran, in order, and the tree goes from the script to them."""
+    """Steps of every process are found in order, below the script."""
     run = served()
     for i, span in enumerate(span for span in run.engine.spans if span.method == "step_fn"):
         span.name = "EngineCore.step_fn"
@@ -102,7 +102,7 @@ def test_steps_of_another_process():
 
 @st.composite
 def threads(draw: st.DrawFn) -> list[Recorder]:
-    """Calls that nest within each of several threads of two processes; a thread's first calls have any parent."""
+    """Nested calls in several threads of two processes; a thread's first calls have any parent."""
     recorders = [Recorder(1), Recorder(2)]
     everything: list[Span] = [recorders[0].call("main.py", 0, 1000)]
 
@@ -128,7 +128,7 @@ def threads(draw: st.DrawFn) -> list[Recorder]:
 @patient
 @given(threads())
 def test_time_is_conserved(recorders: list[Recorder]):
-    """Folding keeps spans, order and time; in each thread the own times sum to the time spent in its calls."""
+    """Folding keeps spans, order and time, and own times sum to each thread's busy time."""
     spans = [span for one in recorders for span in one.spans]
     trace = Trace(spans, [one.process for one in recorders])
     roots = call_tree(trace)
@@ -140,7 +140,7 @@ def test_time_is_conserved(recorders: list[Recorder]):
 
 
 def _covered(spans: list[Span]) -> int:
-    """How long at least one of them went on."""
+    """Return the time during which at least one span is open."""
     total, reached = 0, 0
     for span in sorted(spans, key=lambda span: span.start_ns):
         total += max(0, span.end_ns - max(span.start_ns, reached))

@@ -1,4 +1,4 @@
-"""Traces made by hand, the same each time: the calls of a small engine without the engine."""
+"""Handmade traces of a small engine's calls, the same each time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ LAYERS = 4
 
 
 class Calls:
-    """Makes spans by nesting `with calls("Class.method"):`; each start and each end takes one microsecond."""
+    """Recorder of nested calls, `with calls("Class.method"):`; each start and each end takes one microsecond."""
 
     def __init__(self, script: str = "hello.py", process: Process | None = None, start_ns: int = 0) -> None:
         self.spans: list[Span] = []
@@ -21,7 +21,7 @@ class Calls:
         self.script = script
 
     def tick(self, nanoseconds: int = 1000) -> int:
-        """Let time pass."""
+        """Advance the clock, and return the new time."""
         self._now += nanoseconds
         return self._now
 
@@ -29,7 +29,7 @@ class Calls:
     def __call__(
         self, name: str, level: str = "step", args: list[str] | None = None, result: str | None = None, **more: Any
     ) -> Iterator[Span]:
-        """One call; `line=(number, text)` when the user's script made it, other keywords are attributes' values."""
+        """Context with one call; `line=(number, text)` is its line of the script, other keywords are attributes."""
         attributes: dict[str, Any] = {names.LEVEL: level, names.LIFELINE: more.pop("lifeline", name.rpartition(".")[0])}
         if args is not None:
             attributes[names.ARGUMENTS] = args
@@ -56,17 +56,17 @@ class Calls:
             span.end_ns = self.tick()
 
     def leaf(self, name: str, level: str = "step", **more: Any) -> None:
-        """One call that calls nothing."""
+        """Make a call without callees."""
         with self(name, level, **more):
             pass
 
     def trace(self) -> Trace:
-        """Everything so far."""
+        """Return the trace of all calls so far."""
         return Trace(self.spans, [self.process])
 
 
 def start_engine(calls: Calls, line: tuple[int, str] = (3, "llm = LLM()")) -> None:
-    """The calls of `LLM()`."""
+    """Make the calls of `LLM()`."""
     with (
         calls("LLM.__init__", "request", args=["model='tiny'"], line=line, phase="startup"),
         calls("LLMEngine.from_engine_args", "request"),
@@ -107,7 +107,7 @@ def generate(
     text: str = "Paris",
     fails_at: int | None = None,
 ) -> int:
-    """The calls of `llm.generate` for some prompts that all end after `tokens` tokens; gives the next step's index."""
+    """Make the calls of `llm.generate` for prompts of `tokens` output tokens; return the next step's index."""
     ids = [str(first_request + i) for i in range(prompts)]
     with calls("LLM.generate", "request", args=[f"prompts=list[{prompts}]"], result=f"list[{prompts} RequestOutput]",
                line=line, phase="generation"):  # fmt: skip
@@ -133,7 +133,7 @@ def _add_request(calls: Calls, id: str, text: str) -> None:
 
 
 def step(calls: Calls, index: int, ids: list[str], *, new: bool, last: bool, fails: bool = False) -> None:
-    """One engine step for these requests."""
+    """Make one engine step for these requests."""
     facts = step_facts(index, ids, new=new, last=last)
     with calls("LLMEngine.step"):
         with calls("InprocClient.get_output"):
@@ -192,7 +192,7 @@ def _execute(calls: Calls, ids: list[str], facts: dict[str, Any], fails: bool) -
 def step_facts(
     index: int, ids: list[str], *, new: bool = False, last: bool = False, prompt_tokens: int = 7
 ) -> dict[str, Any]:
-    """A step span's attributes."""
+    """Return the attributes of a step span."""
     return {
         names.STEP_INDEX: index,
         names.STEP_KIND: "prefill" if new else "decode",
@@ -219,7 +219,7 @@ def step_facts(
 
 
 def hello(prompts: int = 2, tokens: int = 6, **more: Any) -> Trace:
-    """A whole small run: start the engine, generate for two prompts."""
+    """Return a small complete run: start the engine, generate for two prompts."""
     calls = Calls()
     try:
         with calls("hello.py", "request", lifeline="hello.py"):

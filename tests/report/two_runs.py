@@ -1,4 +1,4 @@
-"""Small runs made by hand to be held against each other: in one process, and with the engine core in another."""
+"""Small handmade runs to compare: in one process, and with the engine core in another."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ TEXTS = (" Paris", " is", " big", ".")
 
 
 class Recorder:
-    """Makes spans one after the other: each begins where it is told, and none needs to know of the others."""
+    """Recorder of spans with given times, independent of each other."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -21,7 +21,7 @@ class Recorder:
         self.now = 0
 
     def span(self, name: str, start: int, end: int, process: Process | None = None, **more: Any) -> Span:
-        """A span from `start` to `end` microseconds."""
+        """Return a span from `start` to `end` microseconds."""
         attributes = {names.LIFELINE: more.pop("lifeline", name.rpartition(".")[0]), **more}
         number = f"{len(self.spans) + 1:016x}"
         span = Span(name, "1" * 32, number, None, start * 1000, end * 1000, attributes)
@@ -30,13 +30,13 @@ class Recorder:
         return span
 
     def call(self, name: str, lasts: int = 10, process: Process | None = None, **more: Any) -> Span:
-        """A call now."""
+        """Make a call at the current time."""
         start = self.now
         self.now += lasts
         return self.span(name, start, self.now, process, **more)
 
     def message(self, id: str, size: int, to_engine: bool, way: int = 30) -> None:
-        """A message that is 4 µs encoded, `way` µs on its way and 6 µs decoded."""
+        """Make a message that takes 4 µs to encode, `way` µs in transit and 6 µs to decode."""
         for operation, lasts, name in (("send", 4, "MsgpackEncoder.encode"), ("receive", 6, "MsgpackDecoder.decode")):
             in_engine = to_engine is (operation == "receive")
             facts = {names.MESSAGE_OPERATION: operation, names.MESSAGE_ID: id, names.MESSAGE_BYTES: size,
@@ -48,7 +48,7 @@ class Recorder:
             self.now += way if operation == "send" else 0
 
     def trace(self, *processes: Process) -> Trace:
-        """Everything so far."""
+        """Return the trace of all calls so far."""
         return Trace(self.spans, processes or (self.main,))
 
 
@@ -63,7 +63,7 @@ def run_of(
     text: bool = True,
     config: tuple[str, ...] = ("max_num_seqs=256", "block_size=16"),
 ) -> Trace:
-    """A run of `requests` that all take part in `steps`; `tokens` are the ids that each step draws for everyone."""
+    """Return a run whose `requests` take part in all `steps`; each step samples the same one of `tokens` for all."""
     made = Recorder()
     core, client = ("EngineCoreProc", "SyncMPClient") if multiprocess else ("EngineCore", "InprocClient")
     engine = made.engine if multiprocess else made.main
@@ -109,7 +109,7 @@ def run_of(
 
 
 def folder_of(trace: Trace, name: str = "run", **manifest: Any) -> RunFolder:
-    """A run folder with this trace, that was never on a disk."""
+    """Return a run folder in memory with this trace."""
     told = {"status": "finished", "script": "hello.py", "argv": ["hello.py"], "tracellm": "0.1.0",
             "versions": {"python": "3.11.7", "torch": "2.9.0"}, "host": {"name": "vm", "machine": "x86_64"},
             "options": {"text": True}}  # fmt: skip

@@ -1,7 +1,7 @@
-"""Damage to trace files: what disks, crashes, editors, other programs and malice do to a line of JSON.
+"""Damage to trace files by disks, crashes, editors, other programs and malice.
 
-`damaged` takes a line (without its newline) and gives something else. All of it is drawn from a `random.Random`, so the
-same seed does the same damage.
+`damaged` changes a line (without its newline). All changes come from a `random.Random`, so the same seed gives the same
+damage.
 """
 
 import json
@@ -34,14 +34,14 @@ _PIECES = [
 
 
 def damaged(draw: random.Random, line: bytes) -> bytes:
-    """The line with one to three kinds of damage."""
+    """Return the line with one to three kinds of damage."""
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         line = draw.choice(_KINDS)(draw, line)
     return line
 
 
 def damaged_file(draw: random.Random, content: bytes) -> bytes:
-    """A whole file, newlines and all, damaged."""
+    """Return a damaged file, newlines included."""
     return draw.choice((damaged, damaged, _lines_mixed))(draw, content)
 
 
@@ -58,7 +58,7 @@ def _flip(draw: random.Random, line: bytes) -> bytes:
 
 
 def _digits(draw: random.Random, line: bytes) -> bytes:
-    """Digits and letters of ids and times become others, which stays JSON."""
+    """Replace digits and letters of ids and times; the line stays JSON."""
     copy = bytearray(line)
     places = [at for at in range(len(copy)) if 48 <= copy[at] <= 57]
     for at in draw.sample(places, min(len(places), draw.randrange(1, 6))):
@@ -102,7 +102,7 @@ def _noise(draw: random.Random, line: bytes) -> bytes:
 
 
 def _zeros(draw: random.Random, line: bytes) -> bytes:
-    """A block that was never written: what a file has after the machine lost power."""
+    """Zero a block, as in a file after the machine lost power."""
     start, end = _span(draw, line, 4096)
     return line[:start] + bytes(end - start) + line[end:]
 
@@ -117,14 +117,14 @@ def _twice(draw: random.Random, line: bytes) -> bytes:
 
 
 def _other(draw: random.Random, line: bytes) -> bytes:
-    """Something else altogether."""
+    """Return unrelated content."""
     return draw.choice(
         (b"", draw.randbytes(draw.randrange(60)), draw.choice(_PIECES), json.dumps(draw.choice(JUNK)).encode())
     )
 
 
 def _json(draw: random.Random, line: bytes) -> bytes:
-    """Some values become others: the line is JSON still, and says other things."""
+    """Replace some values; the line stays JSON."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def _json(draw: random.Random, line: bytes) -> bytes:
 
 
 def _place(draw: random.Random, document: Any) -> tuple[Any, Any]:
-    """A list or an object in the document, at any depth, and one of its keys."""
+    """Return a list or object of the document, at any depth, and one of its keys."""
     holder, key, current = None, None, document
     while isinstance(current, list | dict) and current and (holder is None or draw.random() < 0.8):
         holder = current
@@ -163,7 +163,7 @@ def _change(draw: random.Random, holder: Any, key: Any) -> None:
 
 
 def _ids(draw: random.Random, line: bytes) -> bytes:
-    """Spans take each other's ids and parents: some come twice, some are their own ancestors."""
+    """Exchange ids and parents of spans: some repeat, some are their own ancestors."""
     try:
         document = json.loads(line)
         scopes = [scope for resource in document["resourceSpans"] for scope in resource["scopeSpans"]]
@@ -179,7 +179,7 @@ def _ids(draw: random.Random, line: bytes) -> bytes:
 
 
 def _lines_mixed(draw: random.Random, content: bytes) -> bytes:
-    """Lines of a file in another order, some gone, some there more than once, some without a newline."""
+    """Reorder, drop and repeat lines of a file, and drop some newlines."""
     lines = content.splitlines(keepends=True)
     mixed = [draw.choice(lines) for _ in range(draw.randrange(2 * len(lines) + 1))] if lines else []
     return b"".join(line.rstrip(b"\n") if draw.random() < 0.1 else line for line in mixed)

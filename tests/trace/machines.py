@@ -1,4 +1,4 @@
-"""Recordings of several processes on several machines, made by hand: what happened when, and what their clocks said."""
+"""Handmade recordings of several processes on several machines, with their clock readings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,9 @@ START = 1_700_000_000 * SECOND
 
 
 class Recorder:
-    """One process: turns true nanoseconds into spans as its clocks would have it.
+    """One process, which turns true nanoseconds into spans by its own clocks.
 
-    `skew` is what its machine's wall clock was wrong by when it read the pair, `boot` when the machine was started.
+    `skew` is the error of its machine's wall clock when it read the pair, `boot` the time of the machine's start.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Recorder:
         self.spans: list[Span] = []
 
     def at(self, true: int) -> int:
-        """The time that this process records for what happens at `true`."""
+        """Return the time that this process records for an event at `true`."""
         return self.wall + self.boot + true - self.monotonic
 
     def call(
         self, name: str, start: int, end: int, parent: Span | None = None, thread: str = "", **attributes: Any
     ) -> Span:
-        """A call from one true time to another."""
+        """Record a call from one true time to another."""
         told = {names.LIFELINE: name.rpartition(".")[0], **attributes}
         if thread:
             told[names.THREAD_NAME] = thread
@@ -69,11 +69,11 @@ class Recorder:
         return span
 
     def send(self, message: str, start: int, end: int, parent: Span | None = None, thread: str = "") -> Span:
-        """A message is encoded."""
+        """Encode a message."""
         return self.call("MsgpackEncoder.encode", start, end, parent, thread, **_message(message, "send"))
 
     def receive(self, message: str, start: int, end: int, parent: Span | None = None, thread: str = "") -> Span:
-        """A message is decoded."""
+        """Decode a message."""
         return self.call("MsgpackDecoder.decode", start, end, parent, thread, **_message(message, "receive"))
 
 
@@ -87,5 +87,5 @@ def _message(message: str, operation: str) -> dict[str, Any]:
 
 
 def process(recorders: Sequence[Recorder]) -> tuple[list[Process], list[Span]]:
-    """What a run folder of these holds."""
+    """Return the processes and spans of a run folder with these recorders."""
     return [one.process for one in recorders], [span for one in recorders for span in one.spans]

@@ -1,5 +1,5 @@
 # ruff: noqa: SIM117  (nesting is what this is about)
-"""A served chat request recorded in two processes, made by hand: the calls of `tracellm serve` without the server."""
+"""A handmade recording of a served chat request in two processes, as from `tracellm serve`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,18 +16,18 @@ LOOP = {names.CALL_KIND: "loop"}
 
 
 class ServerRun:
-    """Makes calls in either process by nesting; each start and each end takes a microsecond."""
+    """Recorder of nested calls in either process; each start and each end takes a microsecond."""
 
     def __init__(self) -> None:
         self.api = Recorder(1)
-        self.engine = Recorder(2, "EngineCore_0", skew=-(10**9), parent=1)  # somebody set the clock in between
+        self.engine = Recorder(2, "EngineCore_0", skew=-(10**9), parent=1)  # the clock was set in between
         self.now = 0
 
     @contextmanager
     def call(
         self, name: str, around: Span | None = None, at: Recorder | None = None, thread: str = "", more: Any = None
     ) -> Iterator[Span]:
-        """One call by the call `around` it, in the same process and thread unless these are given."""
+        """Context with one call below `around`, in its process and thread by default."""
         recorder = at or (self.engine if around and around.process is self.engine.process else self.api)
         thread = thread or (str(around.attributes.get(names.THREAD_NAME, "")) if around and at is None else "")
         self.now += 1000
@@ -39,20 +39,20 @@ class ServerRun:
     def leaf(
         self, name: str, around: Span | None = None, at: Recorder | None = None, thread: str = "", more: Any = None
     ) -> Span:
-        """One call that calls nothing."""
+        """Make a call without callees."""
         with self.call(name, around, at, thread, more) as span:
             return span
 
     def send(self, message: str, around: Span) -> None:
-        """A message is encoded within a call."""
+        """Encode a message within a call."""
         self.leaf("MsgpackEncoder.encode", around, more=_message(message, "send"))
 
     def receive(self, message: str, around: Span) -> None:
-        """A message is decoded within a call."""
+        """Decode a message within a call."""
         self.leaf("MsgpackDecoder.decode", around, more=_message(message, "receive"))
 
     def trace(self) -> Trace:
-        """Both processes."""
+        """Return the trace of both processes."""
         processes, spans = process([self.api, self.engine])
         for span in spans:
             span.end_ns = max(span.end_ns, span.start_ns)
@@ -69,12 +69,12 @@ def _message(message: str, operation: str) -> dict[str, Any]:
 
 
 def function(name: str) -> dict[str, Any]:
-    """The attribute that tells where a method is defined."""
+    """Return the attribute with the location of a method's definition."""
     return {names.CODE_FUNCTION: f"tracellm.engine.{name}"}
 
 
 def served(tokens: int = 3) -> ServerRun:
-    """Start-up, one chat request of some tokens; the processes are not merged yet."""
+    """Return start-up and one chat request of some tokens, with the processes not merged yet."""
     run = ServerRun()
     call, leaf = run.call, run.leaf
     server = {names.LIFELINE: "api_server.py"}
@@ -107,7 +107,7 @@ def served(tokens: int = 3) -> ServerRun:
 
 
 def _engine_starts(run: ServerRun, launch: Span) -> dict[str, Span]:
-    """The engine process up to its loops, which do not end while the recording goes on."""
+    """Make the engine process's calls up to its loops, which do not end during the recording."""
     call, leaf = run.call, run.leaf
     core = leaf("EngineCoreProc.run_engine_core", launch, at=run.engine)
     with call("EngineCoreProc.__init__", core) as init:

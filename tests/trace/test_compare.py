@@ -1,4 +1,4 @@
-"""Two traces held against each other, as data: calls, steps, requests, messages and times."""
+"""Comparison of two traces as data: calls, steps, requests, messages and times."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tracellm.trace.model import Trace
 
 
 def test_a_run_is_like_itself():
-    """Nothing differs, though the two traces are two objects."""
+    """A run equals itself, even as two trace objects."""
     found = compare(run_of(), run_of())
     assert found.num_steps == (3, 3)
     assert (found.different_steps, found.different_calls) == ([], [])
@@ -18,7 +18,7 @@ def test_a_run_is_like_itself():
 
 
 def test_calls_are_counted_in_the_order_of_their_first():
-    """What only one run has, and how often: those of A first, in A's order, then those of B alone in B's."""
+    """Calls of only one run are counted: those of A first, in A's order, then those of B."""
     found = compare(run_of(), run_of(multiprocess=True))
     only_a = [(pair.name, pair.a) for pair in found.calls if not pair.b]
     only_b = [(pair.name, pair.b) for pair in found.calls if not pair.a]
@@ -33,7 +33,7 @@ def test_calls_are_counted_in_the_order_of_their_first():
 
 
 def test_an_inherited_method_is_one_call():
-    """The same code as a method of another class, and in another process, is made by both runs, elsewhere."""
+    """The same code in another class or process counts as the same call, made elsewhere."""
     found = compare(run_of(), run_of(multiprocess=True))
     [step] = [pair for pair in found.calls if pair.method == "step_fn"]
     assert (step.lifeline, step.lifeline_b, step.owner) == ("EngineCore", "EngineCoreProc", "EngineCore")
@@ -42,7 +42,7 @@ def test_an_inherited_method_is_one_call():
 
 
 def test_one_function_of_two_classes_is_not_guessed_at():
-    """Where two classes of one run have the code there is no saying which of them the other run's is."""
+    """If two classes of one run have the code, neither is matched with the other run's."""
     one, two = Recorder(), Recorder()
     facts: dict[str, Any] = {"code.function.name": "layers.Linear.forward"}
     one.call("QKV.forward", **facts)
@@ -56,7 +56,7 @@ def test_one_function_of_two_classes_is_not_guessed_at():
 
 
 def test_requests_with_other_names_are_matched_in_their_order():
-    """A server's names differ from run to run; steps and outputs are the same all the same."""
+    """Requests with different random names are matched in their order."""
     found = compare(run_of(), run_of(ids="cmpl-{}-x"))
     assert [(pair.number, pair.a.id, pair.b.id) for pair in found.requests if pair.a and pair.b] == [
         (0, "0", "cmpl-0-x"), (1, "1", "cmpl-1-x"),
@@ -65,7 +65,7 @@ def test_requests_with_other_names_are_matched_in_their_order():
 
 
 def test_requests_with_the_same_names_are_matched_by_them():
-    """Even when they were submitted in another order."""
+    """Requests with the same names are matched by name, even if submitted in another order."""
     other = run_of()
     first, second = [span for span in other.spans if span.name == "llm_request"]
     first.start_ns, second.start_ns = second.start_ns, first.start_ns
@@ -85,19 +85,19 @@ def test_requests_with_the_same_names_are_matched_by_them():
     ids=["a token", "blocks", "fewer steps", "fewer requests"],
 )
 def test_what_differs_in_a_step(changed: dict, facets: list):
-    """Each difference is told by name, at the step where it is."""
+    """Each difference of a step is reported by name, at that step."""
     found = compare(run_of(), run_of(**changed)).different_steps
     assert [(pair.position, pair.differs) for pair in found][: len(facets)] == facets
 
 
 def test_other_tokens_are_another_output():
-    """A request whose tokens differ got another output, though text and length are the same; its prompt is the same."""
+    """Different tokens are a different output even with equal text and length; the prompt is the same."""
     pair = compare(run_of(), run_of(tokens=[100, 7, 102])).requests[0]
     assert (pair.same_output, pair.same_prompt) == (False, True)
 
 
 def test_what_was_not_recorded_is_not_said_to_be_the_same():
-    """Without text neither prompts nor tokens are known; as many of them and the same end is all that can be said."""
+    """Without recorded text, prompts and tokens are unknown, and only counts and ends are compared."""
     found = compare(run_of(), run_of(text=False))
     assert not found.different_steps
     assert [(pair.same_output, pair.same_prompt) for pair in found.requests] == [(None, None)] * 2
@@ -105,7 +105,7 @@ def test_what_was_not_recorded_is_not_said_to_be_the_same():
 
 
 def test_messages_by_type():
-    """Count, bytes, and the parts of the way; a run in one process has none."""
+    """Messages have count, bytes and transit times by type; a run in one process has none."""
     one, two = compare(run_of(), run_of(multiprocess=True)).boundaries
     assert (one.types, one.all.count, one.all.bytes, one.all.whole.total_ns) == ((), 0, 0, 0)
     assert [(tally.type, tally.count, tally.bytes) for tally in two.types] == [("ADD", 2, 600), ("OUTPUTS", 3, 360)]
@@ -114,7 +114,7 @@ def test_messages_by_type():
 
 
 def test_a_message_that_nobody_received_is_counted():
-    """A killed engine leaves some; they have no time on the way."""
+    """A message without a receive is counted, without a transit time."""
     made = Recorder()
     made.message("ADD 0", 300, True)
     made.spans.pop()
@@ -123,7 +123,7 @@ def test_a_message_that_nobody_received_is_counted():
 
 
 def test_times():
-    """Start-up, steps, between steps, and with requests; the time between two batches is neither."""
+    """Times are split into start-up, steps, between steps, and with requests; time between batches is in neither."""
     times = compare(run_of(), Trace([])).times
     assert times[0].startup_ns == 2_000_000
     assert (times[0].steps.median_ns, times[0].between.median_ns) == (1_000_000, 30_000)
@@ -132,7 +132,7 @@ def test_times():
 
 
 def test_idle_time_is_not_between_steps():
-    """From the last step of a batch to the first of the next nobody waits."""
+    """Time from a batch's last step to the next batch's first is not between steps."""
     made = Recorder()
     for batch in range(2):
         life = made.span("llm_request", made.now, 0)
@@ -148,7 +148,7 @@ def test_idle_time_is_not_between_steps():
 
 @pytest.mark.parametrize("other", [Trace([]), run_of(steps=0)], ids=["empty", "no step"])
 def test_nothing_to_compare_is_no_error(other: Trace):
-    """An empty trace and one without steps are compared, both ways round."""
+    """An empty trace, or one without steps, can be compared either way."""
     for pair in ((run_of(), other), (other, run_of()), (other, other)):
         found = compare(*pair)
         assert found.num_steps == tuple(
@@ -157,7 +157,7 @@ def test_nothing_to_compare_is_no_error(other: Trace):
 
 
 def test_steps_without_requests_are_set_aside():
-    """A busy loop's last round, in which nothing is scheduled, is counted and not held against a step."""
+    """A step without scheduled requests is counted, but not compared."""
     other = run_of()
     [*_, last] = [span for span in other.spans if span.method == "step_fn"]
     made = Recorder()

@@ -1,4 +1,4 @@
-"""A run held against an expectation: what is there in order is found, and nothing else."""
+"""Matching a run with an expectation: the calls found in order, and the reasons for the rest."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ def seed() -> Expectation:
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Expectation:
-    """The same as a document has it: a diagram in reStructuredText, with the slips, an alias and headings."""
+    """The document's diagram in reStructuredText, with its mistakes, an alias and headings."""
     aliases = {"Model": "XXXXModel", "Worker": "Worker(gpu_worker)", "BaseMultiModalProcessor": "QwenXXXProcessor"}
     lines = ["participant QwenXXXProcessor as XXXMultiModalProcessor<br/>BaseMultiModalProcessor"]
     phase = ""
@@ -63,13 +63,13 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Expectation:
 
 
 def expected(tmp_path: Path, *arrows: str) -> Expectation:
-    """A diagram of these arrows, `A->>B: f`."""
+    """Return the expectation of a diagram with these arrows, `A->>B: f`."""
     (tmp_path / "e.mmd").write_text("\n".join(["sequenceDiagram", *arrows]), encoding="utf-8")
     return read(str(tmp_path / "e.mmd"))
 
 
 def missed(result: Result) -> list[str]:
-    """The texts of what was not found."""
+    """Return the texts of the calls that were not found."""
     return [miss.arrow.text for miss in result.misses]
 
 
@@ -77,21 +77,21 @@ def missed(result: Result) -> list[str]:
 
 
 def test_the_documents_calls(run: Trace):
-    """All 59 calls of the table are in the run; those for multimodal input are counted apart."""
+    """The run has all 59 calls of the table; those for multimodal input are counted apart."""
     result = check(run, read(str(SEED)))
     assert (result.matched, result.total, result.needs, result.unknown) == (59, 59, {"mm": 8}, {})
 
 
 @pytest.mark.parametrize(("phase", "count"), [("startup", 25), ("generate", 34)])
 def test_a_phase_of_them(run: Trace, document: Expectation, phase: str, count: int):
-    """One phase of a table, or of the diagram itself, can be looked for alone."""
+    """One phase of a table or a diagram can be selected."""
     result = check(run, read(str(SEED)), phase)
     assert (result.matched, result.total) == (count, count)
     assert check(run, document, phase).total == (25 if phase == "startup" else 42)
 
 
 def test_the_documents_own_slips_are_found(run: Trace, document: Expectation):
-    """The diagram itself has four calls that vLLM does not, besides the eight; what is meant is told."""
+    """The diagram's eight multimodal calls and four mistakes are missing, the mistakes with suggestions."""
     result = check(run, document)
     assert (result.matched, result.total) == (55, 67)
     near = {miss.arrow.names[0]: miss.near[:1] for miss in result.misses}
@@ -102,7 +102,7 @@ def test_the_documents_own_slips_are_found(run: Trace, document: Expectation):
 
 
 def test_swapped_calls_are_out_of_order(run: Trace, seed: Expectation):
-    """Whichever two neighbours are swapped, one of them is then in the wrong place, and it is told where."""
+    """If two neighbours are swapped, one of them is out of order, with its actual position."""
     for i in range(len(seed.arrows) - 1):
         arrows = list(seed.arrows)
         arrows[i : i + 2] = arrows[i + 1], arrows[i]
@@ -116,7 +116,7 @@ def test_swapped_calls_are_out_of_order(run: Trace, seed: Expectation):
 
 @pytest.mark.parametrize("end", ["source", "target"])
 def test_another_lifeline_is_not_found(run: Trace, seed: Expectation, end: str):
-    """A call by, or on, another lifeline of the table is missing; each arrow is held against a few of the others."""
+    """A call with another caller or callee of the table is missing."""
     for i, arrow in enumerate(seed.arrows):
         others = sorted(set(seed.lifelines.values()) - {getattr(arrow, end)}, key=sorted)
         for other in others[i % 6 :: 6]:
@@ -130,7 +130,7 @@ def test_another_lifeline_is_not_found(run: Trace, seed: Expectation, end: str):
 
 
 def test_a_call_that_did_not_happen_is_missing(seed: Expectation):
-    """Take any one call out of the run and it is the one that is missing."""
+    """A call removed from the run is the missing one."""
     whole = served(tokens=1).trace()
     merge(whole.processes, whole.spans)
     spans = Trace(whole.spans, whole.processes).spans
@@ -147,18 +147,18 @@ def test_a_call_that_did_not_happen_is_missing(seed: Expectation):
         assert result.misses[0].before[0] == seed.arrows[seed.arrows.index(result.misses[0].arrow) - 1]
 
 
-# -- who calls whom ---------------------------------------------------------------------------------------------------
+# -- callers ---------------------------------------------------------------------------------------------------------
 
 
 def test_lifelines_that_are_not_drawn_are_seen_through(run: Trace, tmp_path: Path):
-    """Without the lifelines between them, the caller is the nearest that is drawn."""
+    """Without the lifelines in between, the nearest drawn one is the caller."""
     assert check(run, expected(tmp_path, f"UniProcExecutor->>{MODEL}: forward")).matched == 1
     far = expected(tmp_path, "participant Worker", f"UniProcExecutor->>{MODEL}: forward")
     assert missed(check(run, far)) == [f"UniProcExecutor->>{MODEL}: forward"]
 
 
 def test_calls_that_are_not_drawn_may_be_seen_through(run: Trace, tmp_path: Path):
-    """Our own diagrams leave calls out whose lifelines they have: what those called stands at the one before."""
+    """In our own diagrams, an omitted call's callees count as called by its caller."""
     left_out = expected(
         tmp_path,
         "EngineCoreProc->>UniProcExecutor: execute_model",
@@ -169,7 +169,7 @@ def test_calls_that_are_not_drawn_may_be_seen_through(run: Trace, tmp_path: Path
 
 
 def test_an_outermost_call_is_its_own_lifelines(tmp_path: Path):
-    """Nobody calls the first function of a process, so it counts as called by itself, or by the process."""
+    """The first function of a process counts as called by itself, or by the process."""
     calls = Calls()
     calls.leaf("A.f")
     assert check(calls.trace(), expected(tmp_path, "A->>A: f")).matched == 1
@@ -178,7 +178,7 @@ def test_an_outermost_call_is_its_own_lifelines(tmp_path: Path):
 
 
 def test_the_model_stands_for_its_class(run: Trace, tmp_path: Path):
-    """`Model`, `XXXXModel` are whatever model was loaded, and no other class."""
+    """`Model` and `XXXXModel` match the loaded model's class only."""
     for name in ("Model", "XXXXModel", MODEL):
         assert check(run, expected(tmp_path, f"GPUModelRunner->>{name}: forward")).matched == 1
     for name in ("XYModel", "LlamaForCausalLM"):
@@ -186,7 +186,7 @@ def test_the_model_stands_for_its_class(run: Trace, tmp_path: Path):
 
 
 def test_the_class_that_defines_a_method(run: Trace, tmp_path: Path):
-    """`MPClient.__init__` is the inherited one; `AsyncMPClient.__init__` another; an unqualified name is either."""
+    """A qualified name matches the defining class; an unqualified name matches any."""
     twice = ["AsyncMPClient->>AsyncMPClient: MPClient.__init__"] * 2
     assert check(run, expected(tmp_path, *twice[:1])).matched == 1
     assert check(run, expected(tmp_path, *twice)).matched == 1
@@ -195,12 +195,12 @@ def test_the_class_that_defines_a_method(run: Trace, tmp_path: Path):
     outer = "EngineCoreClient->>AsyncMPClient: AsyncMPClient.__init__"
     assert check(run, expected(tmp_path, "participant AsyncLLM", outer, *twice[:1])).matched == 2
     inherited = "AsyncMPClient->>AsyncMPClient: AsyncMPClient.launch_core_engines"
-    assert check(run, expected(tmp_path, inherited)).matched == 1  # nobody overrides it, so it may be said so
+    assert check(run, expected(tmp_path, inherited)).matched == 1  # no class overrides it, so its own name matches too
     assert check(run, expected(tmp_path, inherited.replace(": Async", ": Sync"))).matched == 0
 
 
 def test_what_a_lifeline_holds(run: Trace, tmp_path: Path):
-    """`waiting.add_request` is a call on something that the scheduler holds, whose class is not drawn."""
+    """`waiting.add_request` matches a call on an attribute of the scheduler."""
     held = "Scheduler->>Scheduler: self.waiting.add_request(request)"
     assert check(run, expected(tmp_path, held)).matched == 1
     drawn = ["participant EngineCoreProc", "participant FCFSRequestQueue"]
@@ -210,13 +210,13 @@ def test_what_a_lifeline_holds(run: Trace, tmp_path: Path):
 
 
 def test_a_second_name_counts(run: Trace, tmp_path: Path):
-    """`step_fn` is what vLLM calls `step`."""
+    """`step_fn` matches vLLM's `step`."""
     for name in ("step", "step_fn"):
         assert check(run, expected(tmp_path, f"EngineCoreProc->>EngineCoreProc: {name}")).matched == 1
 
 
 def test_a_loop_begins_again_with_each_turn(tmp_path: Path):
-    """A loop that has been going on counts before each call that it makes, and so does a loop around it."""
+    """A loop may begin again before each of its calls, and so may a loop around it."""
     recorder = Recorder(1)
     loop: dict[str, Any] = {names.CALL_KIND: "loop"}
     busy = recorder.call("A.busy", 0, 1000, None, "", **loop)
@@ -232,7 +232,7 @@ def test_a_loop_begins_again_with_each_turn(tmp_path: Path):
 
 
 def test_messages_between_processes(run: Trace, tmp_path: Path):
-    """An asynchronous arrow with a message's type is that message, between the lifelines at its two ends."""
+    """An asynchronous arrow with a message's type matches that message between its two lifelines."""
     out = "AsyncMPClient-)EngineCoreProc: ADD, 312 bytes"
     assert check(run, expected(tmp_path, "AsyncMPClient->>AsyncMPClient: _send_input", out)).matched == 2
     assert check(run, expected(tmp_path, "EngineCoreProc-)AsyncMPClient: ADD")).matched == 0
@@ -240,7 +240,7 @@ def test_messages_between_processes(run: Trace, tmp_path: Path):
 
 
 def test_a_request_is_no_call(tmp_path: Path):
-    """A request's life is a span, and stands neither for a call nor between two."""
+    """A request's span is no call, and hides no caller."""
     calls = Calls()
     with calls("A.f"), calls(names.REQUEST_SPAN, lifeline=names.REQUEST_SPAN):
         calls.leaf("B.g")
@@ -248,7 +248,7 @@ def test_a_request_is_no_call(tmp_path: Path):
     assert missed(check(calls.trace(), expected(tmp_path, life, "A->>B: g"))) == [life, "A->>B: g"][:1]
 
 
-# -- what is told of what is missing ----------------------------------------------------------------------------------
+# -- reasons for missing calls ---------------------------------------------------------------------------------------
 
 
 def small() -> Trace:
@@ -263,7 +263,7 @@ def small() -> Trace:
 
 
 def test_why_a_call_is_missing(tmp_path: Path):
-    """Out of order and where; by another; never, with what may be meant; and what was found around it."""
+    """A missing call has its reason (out of order, another caller, never), suggestions, and its neighbours."""
     out_of_order, by_another, never = (
         check(small(), expected(tmp_path, "main.py->>B: h", arrow, "main.py->>A: f")).misses[0]
         for arrow in ("A->>B: g", "main.py->>B: g", "A->>B: gg")
@@ -278,7 +278,7 @@ def test_why_a_call_is_missing(tmp_path: Path):
 
 
 def test_unknown_lifelines_are_named(tmp_path: Path):
-    """A lifeline that is nowhere in the run, with what may be meant; one that is only declared does not matter."""
+    """A lifeline that the run lacks is reported with suggestions; one that is only declared is not."""
     result = check(small(), expected(tmp_path, "participant Nobody", "main.py->>A: f", "Xyz->>Uvw: g", "main->>B: h"))
     assert result.unknown == {"Xyz": (), "Uvw": ()}
     assert check(hello(), expected(tmp_path, "EngineCore->>Schedular: schedule")).unknown == {
@@ -287,7 +287,7 @@ def test_unknown_lifelines_are_named(tmp_path: Path):
 
 
 def test_the_rest_is_counted_beyond_the_first_miss(tmp_path: Path):
-    """One call too many, however early, takes nothing from the others, also when it only comes at the very end."""
+    """One extra call, early or late, does not make others missing."""
     calls = Calls()
     for name in "abcdez":
         calls.leaf(f"A.{name}")
@@ -302,7 +302,7 @@ def test_the_rest_is_counted_beyond_the_first_miss(tmp_path: Path):
 @patient
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
 def test_the_most_that_can_be_found(wanted: list[str], recorded: list[str]):
-    """As many as the longest common subsequence, found by trying all; all if and only if the quick way finds all."""
+    """The number of matches is the longest common subsequence; the fast path finds all if and only if that does."""
     places = [[i for i, name in enumerate(recorded) if name == one] for one in wanted]
     found = _most(places)
     assert [wanted[i] for i in sorted(found)] == [recorded[found[i]] for i in sorted(found)]
@@ -322,7 +322,7 @@ def _longest(wanted: Sequence[str], recorded: Sequence[str]) -> int:
 
 
 def test_many_calls(tmp_path: Path):
-    """Thirty thousand calls against three hundred arrows, some of them wrong: the count is right."""
+    """The count is right for thirty thousand calls and three hundred arrows, some of them wrong."""
     spans = [Span(f"A.{'fg'[i % 2]}", "1" * 32, f"{i:016x}", None, i, i, {names.LIFELINE: "A"}) for i in range(30_000)]
     arrows = ["A->>A: f", "A->>A: g", "A->>A: nope"] * 100
     assert check(Trace(spans), expected(tmp_path, *arrows)).matched == 200
@@ -335,7 +335,7 @@ def test_many_calls(tmp_path: Path):
 @pytest.mark.parametrize("how", [{}, {"detail": "layer"}, {"focus": ["Scheduler"]}, {"limit": 20}])
 @pytest.mark.parametrize("what", [{}, {"prompts": 3, "tokens": 20}, {"fails_at": 3}, {"text": '<b>;#"→'}])
 def test_a_run_passes_its_own_diagram(tmp_path: Path, lang: str, how: dict[str, Any], what: dict[str, Any]):
-    """Counts, arguments, entities, shortened names and all; and a run that did less does not pass it."""
+    """A run passes its own diagram in every form, and a run with fewer calls does not."""
     trace = hello(**what)
     (tmp_path / "sequence.mmd").write_text(sequence_diagram(trace, lang=lang, **how), encoding="utf-8")
     own = read(str(tmp_path / "sequence.mmd"))
@@ -351,7 +351,7 @@ def test_a_run_passes_its_own_diagram(tmp_path: Path, lang: str, how: dict[str, 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("recorded", [processes.sync_run, processes.served])
 def test_a_run_of_two_processes_passes_its_own_diagram(tmp_path: Path, recorded: Callable[[], Trace], lang: str):
-    """Messages, loops, threads and who sent the HTTP request among it."""
+    """A run of two processes passes its own diagram, with messages, loops, threads and the HTTP client."""
     trace = recorded()
     (tmp_path / "sequence.mmd").write_text(sequence_diagram(trace, lang=lang), encoding="utf-8")
     result = check(trace, read(str(tmp_path / "sequence.mmd")))
@@ -359,7 +359,7 @@ def test_a_run_of_two_processes_passes_its_own_diagram(tmp_path: Path, recorded:
 
 
 def test_a_diagram_that_leaves_calls_out_says_so(run: Trace, tmp_path: Path):
-    """In our own diagrams of a whole run any call around one may stand for its caller; elsewhere that is wrong."""
+    """Only in our own diagrams of a whole run may any outer call be the caller."""
     arrows = [f"Worker->>{MODEL}: forward", f"GPUModelRunner->>{MODEL}: compute_logits"]
     remark = "    %% 7 more calls are not drawn; `tracellm show RUN sequence` draws them with --detail LEVEL"
     assert missed(check(run, expected(tmp_path, *arrows))) == arrows[:1]
@@ -367,11 +367,11 @@ def test_a_diagram_that_leaves_calls_out_says_so(run: Trace, tmp_path: Path):
     assert missed(check(run, expected(tmp_path, remark, *arrows[::-1]))) == arrows[:1]
 
 
-# -- what chance decided ----------------------------------------------------------------------------------------------
+# -- order by chance -------------------------------------------------------------------------------------------------
 
 
 def side_by_side() -> Trace:
-    """A process starts another; then both go on by themselves, until one sends the other a message."""
+    """Two processes, one started by the other, that run concurrently until one sends a message."""
     main, engine = Recorder(1), Recorder(2)
     with_engine = main.call("A.launch", 0, 100)
     engine.call("B.start", 10, 50, with_engine)
@@ -389,18 +389,18 @@ def side_by_side() -> Trace:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ("launch start next send Next last Last", 7),  # as it was recorded
-        ("launch start Next next send last Last", 7),  # the other process may have gone on first
+        ("launch start next send Next last Last", 7),  # the recorded order
+        ("launch start Next next send last Last", 7),  # the other process may run first
         ("launch start Next next send Last last", 7),
-        ("launch next start", 2),  # what was started was waited for
+        ("launch next start", 2),  # the start was awaited
         ("start launch", 1),  # and cannot come before its start
-        ("launch start Last send", 3),  # the message was sent before it came
-        ("launch start send next", 3),  # order within a process is no chance
+        ("launch start Last send", 3),  # the message precedes its receive
+        ("launch start send next", 3),  # order within a process is fixed
         ("launch start Last Next", 3),
     ],
 )
 def test_between_processes_only_causes_count(tmp_path: Path, wanted: str, found: int):
-    """Where nothing but chance ordered calls of two processes, either order is right."""
+    """Calls of two processes match in either order, unless one causes the other."""
     arrows = [
         "B->>B: " + name.lower() if name[0].isupper() else "A->>B: start" if name == "start" else f"A->>A: {name}"
         for name in wanted.split()
@@ -413,7 +413,7 @@ def test_between_processes_only_causes_count(tmp_path: Path, wanted: str, found:
 
 @pytest.mark.parametrize("name", ["hello", "hello.py", "User", "user", "Script", "Your script", "用户", "脚本"])
 def test_the_scripts_lifeline_has_several_names(tmp_path: Path, name: str):
-    """`User` and `Script` mean the script, as the name of its file does, with and without the ending."""
+    """`User` and `Script` are the script, as is its file name with or without the ending."""
     wanted = expected(tmp_path, f"participant {name}", f"{name}->>LLM: generate", "LLM->>LLMEngine: step")
     assert check(hello(), wanted).matched == 2
     aliased = expected(tmp_path, f"actor U as {name}", "U->>LLM: generate")
@@ -421,7 +421,7 @@ def test_the_scripts_lifeline_has_several_names(tmp_path: Path, name: str):
 
 
 def test_a_script_is_no_other_lifeline(tmp_path: Path):
-    """What the script does not call is no call of `User`, and a class `User` that was recorded is itself."""
+    """`User` matches only the script's calls, and a recorded class `User` only itself."""
     result = check(hello(), expected(tmp_path, "User->>Scheduler: schedule", "participant LLM"))
     assert (result.matched, result.unknown) == (0, {})
     calls = Calls()
@@ -435,7 +435,7 @@ def test_a_script_is_no_other_lifeline(tmp_path: Path):
 
 
 def test_who_sends_an_http_request_may_be_called_user(run: Trace, tmp_path: Path):
-    """The sender of a request is not recorded, so that `User` may stand for it as any other name may."""
+    """The sender of an HTTP request is not recorded, so `User` or any other name matches it."""
     span = next(span for span in run.spans if names.HTTP_METHOD in span.attributes)
     for name in ("User", "Browser"):
         assert check(run, expected(tmp_path, f"{name}->>{span.lifeline}: {span.method}")).matched == 1
@@ -446,14 +446,14 @@ def test_who_sends_an_http_request_may_be_called_user(run: Trace, tmp_path: Path
     [
         (["A->>B: f", "B->>C: g", "A->>B: h"], 3),
         (["A->>B: h", "A->>B: f", "B->>C: g"], 2.5),  # out of order
-        (["A->>B: f", "A->>C: g", "A->>B: h"], 2.5),  # called by another
-        (["A->>B: f", "B->>A: g", "A->>B: h"], 2.5),  # called on another
-        (["A->>B: f", "C->>A: g", "A->>B: h"], 2),  # both are wrong
+        (["A->>B: f", "A->>C: g", "A->>B: h"], 2.5),  # another caller
+        (["A->>B: f", "B->>A: g", "A->>B: h"], 2.5),  # another callee
+        (["A->>B: f", "C->>A: g", "A->>B: h"], 2),  # both differ
         (["A->>B: f", "B->>C: k", "A->>B: h"], 2),  # never called
     ],
 )
 def test_a_call_that_is_nearly_right_counts_half(tmp_path: Path, arrows: list[str], score: float):
-    """Out of order, or with one wrong lifeline, a call counts half; with two, or never called, nothing."""
+    """A call out of order or with one wrong lifeline counts half; with two, or never called, it counts nothing."""
     calls = Calls()
     with calls("A.main"):
         with calls("B.f"):

@@ -1,4 +1,4 @@
-"""Expectations read from diagrams and tables, as people write them and as we write them ourselves."""
+"""Expectations read from diagrams and tables, handwritten or generated."""
 
 from pathlib import Path
 
@@ -9,23 +9,23 @@ from tracellm.trace.expect.read import call_names, plain_names, unescape
 
 
 def arrows(tmp_path: Path, text: str, name: str = "expected.mmd") -> list[Arrow]:
-    """The arrows of a file with this text."""
+    """Return the arrows of a file with this text."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     return read(str(tmp_path / name)).arrows
 
 
 def diagram(*lines: str) -> str:
-    """A Mermaid diagram of these lines."""
+    """Return a Mermaid diagram of these lines."""
     return "\n".join(["sequenceDiagram", *(f"    {line}" for line in lines)])
 
 
 def short(found: list[Arrow]) -> list[str]:
-    """Arrows in one line each: `A|B→C.name`."""
+    """Return each arrow on one line: `A|B→C.name`."""
     return [f"{'|'.join(sorted(a.source))}→{'|'.join(sorted(a.target))}.{a.names[0]}" for a in found]
 
 
 def test_calls_of_a_diagram(tmp_path: Path):
-    """Solid arrows are calls, in order and with their lines; what else a diagram may hold is none."""
+    """Solid arrows are calls, in order and with their lines; other elements are none."""
     found = arrows(
         tmp_path,
         diagram(
@@ -59,7 +59,7 @@ def test_calls_of_a_diagram(tmp_path: Path):
 
 
 def test_notes_over_lifelines_begin_phases(tmp_path: Path):
-    """In Chinese and in English, as the documents and our own diagrams have them."""
+    """A note over lifelines begins a phase, in English and in Chinese."""
     for startup, generate in (("启动流程", "生成阶段 #分割线"), ("Start-up", "Generation")):
         found = arrows(
             tmp_path, diagram(f"Note over A,B: {startup}", "A->>B: f", f"Note over A,B: {generate}", "A->>B: g")
@@ -77,7 +77,7 @@ def test_notes_over_lifelines_begin_phases(tmp_path: Path):
     ],
 )
 def test_names_of_a_lifeline(label: str, expected: set[str]):
-    """Remarks in brackets, alternatives and files."""
+    """A lifeline's label may have remarks in brackets, alternatives and files."""
     assert plain_names(label) == expected
 
 
@@ -100,12 +100,12 @@ def test_names_of_a_lifeline(label: str, expected: set[str]):
     ],
 )
 def test_names_of_a_call(text: str, expected: tuple[tuple[str, ...], str, str]):
-    """What is called, by which class it is defined, on which object it is called."""
+    """A call's text has its names, its defining class and its object."""
     assert call_names(text) == expected
 
 
 def test_entities():
-    """What our own diagrams had to escape is read back; what is no entity stays."""
+    """Mermaid entities are decoded, and other text is unchanged."""
     assert unescape("#59;#35;#quot; #nope; #99999999;") == ';#" #nope; #99999999;'
 
 
@@ -152,7 +152,7 @@ text A->>B: h
 
 @pytest.mark.parametrize("page", [PAGE_MD, PAGE_RST])
 def test_diagrams_of_a_page(tmp_path: Path, page: str):
-    """The first sequence diagram counts, or the one that `#` asks for; others are told of by `of`."""
+    """The first sequence diagram is used, or the one after `#`; `of` has the number of diagrams."""
     file = tmp_path / "page"
     file.write_text(page)
     first, second = read(str(file)), read(f"{file}#2")
@@ -162,7 +162,7 @@ def test_diagrams_of_a_page(tmp_path: Path, page: str):
 
 
 def test_a_table(tmp_path: Path):
-    """Three columns are enough, in any order; rows that need something say so."""
+    """Three columns are enough, in any order, and rows with conditions have them."""
     found = arrows(tmp_path, "to\tcall\tfrom\tneeds\tphase\nB\tBase.f\tA\ttext\tstartup\n\n#\nB\tg\tA\tmm\t\n", "a.tsv")
     assert short(found) == ["A→B.f", "A→B.g"]
     assert [(arrow.line, arrow.owner, arrow.needs, arrow.phase) for arrow in found] == [
@@ -172,7 +172,7 @@ def test_a_table(tmp_path: Path):
 
 
 def test_of_several_columns_of_calls_the_last_counts(tmp_path: Path):
-    """A table may hold a document's call beside the real one."""
+    """If a table has several columns of calls, the last is used."""
     assert short(arrows(tmp_path, "from\tto\tcall_in_document\tcall_in_vllm\nA\tB\tslip\tf\n")) == ["A→B.f"]
     assert short(arrows(tmp_path, "from\tto\tcall\tcall_in_vllm\nA\tB\tf\tg\n")) == ["A→B.f"]
 
@@ -196,7 +196,7 @@ def test_of_several_columns_of_calls_the_last_counts(tmp_path: Path):
     ],
 )
 def test_files_in_which_nothing_is_expected(tmp_path: Path, text: bytes, code: str):
-    """Each gets a reason of its own, with the file's name."""
+    """Each file without expectations has its own reason, with the file's name."""
     (tmp_path / "x").write_bytes(text)
     with pytest.raises(ExpectError) as caught:
         read(str(tmp_path / "x"))
@@ -204,7 +204,7 @@ def test_files_in_which_nothing_is_expected(tmp_path: Path, text: bytes, code: s
 
 
 def test_files_that_are_none(tmp_path: Path):
-    """A missing file, a folder, a diagram too many, and a file that really has a # in its name."""
+    """A missing file, a folder and a missing diagram are refused; a file name may contain #."""
     (tmp_path / "a#2").write_text(diagram("A->>B: f"))
     assert short(read(str(tmp_path / "a#2")).arrows) == ["A→B.f"]
     for name, code in {"none": "missing", "none#1": "missing", "": "unreadable", "a#2#2": "no_such_diagram"}.items():

@@ -1,6 +1,6 @@
-"""Twenty thousand damaged recordings: the reader says what is wrong, reads what is whole, and always ends.
+"""The reader of traces on twenty thousand damaged recordings: it reports faults, reads the rest, and always ends.
 
-The damage is seeded (`tests.trace.damage`): a failure tells its number, and happens again.
+The damage is seeded (`tests.trace.damage`), so the number in a failure reproduces it.
 """
 
 import random
@@ -41,7 +41,7 @@ def inner(text: str) -> int:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Lines of recordings: the recorder's own, with calls that failed, and an engine's in one and two processes."""
+    """Lines of recordings: the recorder's own, with failed calls, and an engine's in one and two processes."""
     folder = tmp_path_factory.mktemp("recorded")
     with Recording(folder, script="script.py"):
         for number in range(6):
@@ -59,7 +59,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 
 def examine(trace: Trace) -> None:
-    """A trace is a forest of spans with ids of their own and times in order, and everything can be asked of it."""
+    """Check that a trace is a forest of spans with unique ids and ordered times, and that every query works."""
     below = [span for root in trace.roots for _, span in trace.walk(root)]
     assert sorted(map(id, below)) == sorted(map(id, trace.spans)), "not a forest"
     assert len(trace.by_id) == len(trace.spans)
@@ -77,7 +77,7 @@ def examine(trace: Trace) -> None:
 
 @pytest.mark.parametrize("seed", range(LINES // PER_TEST))
 def test_damaged_lines(recorded: Sequence[bytes], seed: int):
-    """A damaged line is read or refused in words, in a decoder that has read others; what it gives is sound."""
+    """A damaged line is read or refused with a reason, even after others, and its spans are valid."""
     draw = random.Random(seed)
     decoder = otlp.Decoder()
     refused = 0
@@ -96,7 +96,7 @@ def test_damaged_lines(recorded: Sequence[bytes], seed: int):
 
 @pytest.mark.parametrize("seed", range(FOLDERS // PER_TEST))
 def test_damaged_folders(recorded: Sequence[bytes], seed: int, tmp_path: Path):
-    """Of a run folder with damaged lines the whole ones are read, and the problems say how much is lost."""
+    """The intact lines of a damaged folder are read, and the problems count the lost ones."""
     draw = random.Random(1000 + seed)
     (tmp_path / "trace").mkdir()
     write_manifest(tmp_path, {"schema": 1})
@@ -123,7 +123,7 @@ def test_damaged_folders(recorded: Sequence[bytes], seed: int, tmp_path: Path):
 
 
 def test_reports_of_damaged_folders(recorded: Sequence[bytes], tmp_path: Path):
-    """Whatever is read can be told: as a call tree, as a diagram, and as a table of its steps."""
+    """Every trace that is read has a call tree, a diagram and a table of steps."""
     draw = random.Random(2000)
     (tmp_path / "trace").mkdir()
     write_manifest(tmp_path, {"schema": 1})

@@ -1,4 +1,4 @@
-"""The garbage collector is held while a trace is read, and has nothing to catch up on afterwards."""
+"""The garbage collector is paused while a trace is read, and does not scan its objects soon after."""
 
 import gc
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tracellm.trace.gc_pause import gc_paused
 
 @pytest.fixture
 def started() -> Iterator[None]:
-    """The collector is on and nothing frozen, whatever was before."""
+    """The collector is on and nothing is frozen, whatever the state before."""
     was_on = gc.isenabled()
     gc.enable()
     gc.unfreeze()
@@ -19,7 +19,7 @@ def started() -> Iterator[None]:
 
 
 def test_what_was_made_meanwhile_is_not_looked_through_soon(started: None):
-    """What is made while the collector is held is among the old afterwards, and the collector is on again."""
+    """Objects made during the pause are in the old generation afterwards, and the collector is on again."""
     with gc_paused():
         assert not gc.isenabled()
         made: list[list[int]] = [[] for _ in range(10_000)]
@@ -32,7 +32,7 @@ def test_what_was_made_meanwhile_is_not_looked_through_soon(started: None):
 
 
 def test_what_somebody_has_frozen_stays_frozen(started: None):
-    """An engine freezes what it has loaded: reading a trace in its process leaves that alone."""
+    """Objects frozen before, as by an engine, stay frozen."""
     gc.freeze()
     try:
         with gc_paused():
@@ -44,7 +44,7 @@ def test_what_somebody_has_frozen_stays_frozen(started: None):
 
 
 def test_who_has_no_collector_gets_none(started: None):
-    """Where the collector was off it stays off."""
+    """A collector that was off stays off."""
     gc.disable()
     with gc_paused():
         pass

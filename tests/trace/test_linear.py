@@ -1,4 +1,4 @@
-"""Reading takes work in proportion to the spans, whatever shape they have. Work is counted in bytecodes, not timed."""
+"""Reading a trace is linear in the spans, for any shape; the work is counted in bytecodes."""
 
 import sys
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def chain(count: int) -> Recorded:
 
 
 def chain_at_once(count: int) -> Recorded:
-    """The same, all at one moment and the innermost first, so that no time tells who called whom."""
+    """A chain of calls at the same time, innermost first, so that times do not show the callers."""
     [(process, spans)] = chain(count)
     for span in spans:
         span.start_ns = span.end_ns = spans[0].start_ns
@@ -46,7 +46,7 @@ def chain_at_once(count: int) -> Recorded:
 
 
 def roots(count: int) -> Recorded:
-    """Nobody calls anybody, and all begin at once."""
+    """Root calls that all begin at once."""
     main = Recorder(1)
     for number in range(count):
         main.call("A.f", 0, number)
@@ -54,7 +54,7 @@ def roots(count: int) -> Recorded:
 
 
 def siblings(count: int) -> Recorded:
-    """One call makes all others, of which none has ended."""
+    """One call makes all others, none of which ends."""
     main = Recorder(1)
     first = main.call("A.f", 0, count)
     for number in range(count):
@@ -63,7 +63,7 @@ def siblings(count: int) -> Recorded:
 
 
 def circle(count: int) -> Recorded:
-    """All are each other's ancestors, and many call themselves."""
+    """All spans are each other's ancestors, and many their own parents."""
     main = Recorder(1)
     for number in range(count):
         main.call("A.f", number, number + 1)
@@ -75,7 +75,7 @@ def circle(count: int) -> Recorded:
 
 
 def one_id(count: int) -> Recorded:
-    """One message id, sent and received again and again."""
+    """One message id, sent and received repeatedly."""
     main, core = Recorder(1), Recorder(2)
     for number in range(count):
         main.send("ADD 0", 100 * number, 100 * number + 10)
@@ -84,7 +84,7 @@ def one_id(count: int) -> Recorded:
 
 
 def one_id_of_threads(count: int) -> Recorded:
-    """The same within one process, each in a thread of its own."""
+    """One message id within a process, each time in another thread."""
     main = Recorder(1)
     for number in range(count):
         main.send("ADD 0", 100 * number, 100 * number + 10, thread=f"a{number}")
@@ -93,7 +93,7 @@ def one_id_of_threads(count: int) -> Recorded:
 
 
 def one_id_of_processes(count: int) -> Recorded:
-    """The same between processes, each of which sends one and receives one."""
+    """One message id between processes, each of which sends one and receives one."""
     recorders = [Recorder(number + 1, f"p{number}") for number in range(count // 4)]
     for recorder in recorders:
         recorder.send("ADD 0", 100, 110)
@@ -102,7 +102,7 @@ def one_id_of_processes(count: int) -> Recorded:
 
 
 def machines(count: int) -> Recorded:
-    """Each process on a machine of its own, in a row; their clocks contradict one another."""
+    """Each process on its own machine, in a row, with contradicting clocks."""
     recorders = [
         Recorder(number + 1, f"p{number}", f"host{number}", skew=-(number % 7)) for number in range(count // 8)
     ]
@@ -115,7 +115,7 @@ def machines(count: int) -> Recorded:
 
 
 def circular(count: int) -> Recorded:
-    """Pairs of machines, each of which says that the other's message came before its own was sent."""
+    """Pairs of machines whose messages each seem to precede the other's."""
     recorders = [Recorder(number + 1, f"p{number}", f"host{number}") for number in range(count // 4 * 2)]
     for number, one in enumerate(recorders):
         one.receive(f"ADD {number ^ 1}", 100, 101)
@@ -124,7 +124,7 @@ def circular(count: int) -> Recorded:
 
 
 def restarts(count: int) -> Recorded:
-    """One machine's name, and processes whose readings are hours apart."""
+    """One machine name with processes whose readings are hours apart."""
     recorders = [Recorder(number + 1, f"p{number}", skew=number * 2 * 3600 * 10**9) for number in range(count // 4)]
     for recorder in recorders:
         recorder.call("A.f", 0, 10)
@@ -132,7 +132,7 @@ def restarts(count: int) -> Recorded:
 
 
 def work(recorded: Recorded, folder: Path) -> int:
-    """How many bytecodes it takes to read a recording, and to walk through it."""
+    """Return the number of bytecodes to read a recording and walk through it."""
     (folder / "trace").mkdir(parents=True)
     write_manifest(folder, {"schema": 1})
     with (folder / "trace" / "all.jsonl").open("wb") as stream:
@@ -166,6 +166,6 @@ def work(recorded: Recorded, folder: Path) -> int:
     ],
 )  # fmt: skip
 def test_work_grows_as_the_spans_do(shape: Callable[[int], Recorded], tmp_path: Path):
-    """Eight times the spans are at most nine times the work."""
+    """Eight times the spans take at most nine times the work."""
     few, many = work(shape(FEW), tmp_path / "few"), work(shape(FEW * TIMES), tmp_path / "many")
     assert many <= (TIMES + 1) * few, f"{few} and {many} bytecodes"

@@ -1,4 +1,4 @@
-"""Merging clocks: the processes of one machine are on one clock, and nothing else is disturbed."""
+"""Merging clocks: all processes of a machine share one clock, and durations are unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ DAY = 86_400 * SECOND
 
 
 def merged(*recorders: Recorder) -> None:
-    """Merge these processes, and check that every call keeps its length."""
+    """Merge these processes, and check that every call keeps its duration."""
     processes, spans = process(recorders)
     before = [span.duration_ns for span in spans]
     merge(processes, spans)
@@ -23,12 +23,12 @@ def merged(*recorders: Recorder) -> None:
 
 
 def starts(recorder: Recorder) -> list[int]:
-    """When its spans start, in nanoseconds since the beginning of all."""
+    """Return the starts of a recorder's spans, in nanoseconds since the beginning."""
     return [span.start_ns - START for span in recorder.spans]
 
 
 def test_one_machine_with_agreeing_clocks_is_left_as_it_is():
-    """Two processes that read their pairs at different times, of the same clocks, need no change."""
+    """Two processes that read the same clocks at different times need no change."""
     main, engine = Recorder(1), Recorder(2, read_at=5 * SECOND, parent=1)
     main.send("ADD 0", 10, 20)
     engine.receive("ADD 0", 20, 40)
@@ -38,7 +38,7 @@ def test_one_machine_with_agreeing_clocks_is_left_as_it_is():
 
 @pytest.mark.parametrize("step", [3 * SECOND, -3 * SECOND])
 def test_a_wall_clock_that_was_set_between_two_readings_does_not_matter(step: int):
-    """On one machine the monotonic clock counts, from the first process' pair, with or without messages."""
+    """On one machine the monotonic clock counts, by the first process's pair of readings."""
     main, engine = Recorder(1), Recorder(2, "EngineCore_0", skew=step, read_at=SECOND, parent=1)
     main.call("A.f", 10, 20)
     engine.call("B.f", 30, 40).events.append(Event("exception", engine.at(35)))
@@ -48,7 +48,7 @@ def test_a_wall_clock_that_was_set_between_two_readings_does_not_matter(step: in
 
 
 def test_the_first_process_is_the_one_that_no_other_started():
-    """The times that stay are those of the oldest process, in whichever order the files are read."""
+    """The times of the oldest process stay, in whichever order the files are read."""
     engine, main = Recorder(2, skew=-2 * SECOND, parent=1), Recorder(1)
     engine.call("B.f", 30, 40)
     main.call("A.f", 10, 20)
@@ -57,7 +57,7 @@ def test_the_first_process_is_the_one_that_no_other_started():
 
 
 def test_machines_of_one_name_are_told_apart():
-    """When pairs of readings are far apart they are of two machines, and each wall clock is believed."""
+    """Pairs of readings that are far apart belong to two machines, each with its wall clock."""
     main, other = Recorder(1), Recorder(2, boot=30 * DAY)
     main.call("A.f", 10, 20)
     other.call("B.f", 30, 40)
@@ -66,7 +66,7 @@ def test_machines_of_one_name_are_told_apart():
 
 
 def test_recordings_without_readings_are_believed():
-    """Spans of other programs tell nothing of their clocks; on one machine they are left alone."""
+    """Recordings without clock readings, as of other programs, are unchanged."""
     main, other = Recorder(1), Recorder(2, skew=SECOND)
     for one in (main, other):
         one.call("A.f", 10, 20)
@@ -76,7 +76,7 @@ def test_recordings_without_readings_are_believed():
 
 
 def test_the_wall_clock_of_another_machine_is_believed():
-    """A machine whose clock differs keeps its times, also where a message then seems to arrive before it was sent."""
+    """Times of another machine are unchanged, even if a message then arrives before its send."""
     main, other = Recorder(1), Recorder(2, host="there", skew=-SECOND, boot=30 * DAY)
     main.send("ADD 0", 0, 100)
     other.receive("ADD 0", 200, 210)
@@ -87,7 +87,7 @@ def test_the_wall_clock_of_another_machine_is_believed():
 @pytest.mark.parametrize("name", [names.CLOCK_WALL, names.CLOCK_MONOTONIC, names.PROCESS_PARENT_PID, names.HOST_NAME])
 @pytest.mark.parametrize("value", ["x", -1, 2**62, [1], 0.5, True])
 def test_damaged_readings(name: str, value: Any):
-    """Whatever a damaged file has for a process's clock, merging ends and no call gets another length."""
+    """With damaged clock readings, merging ends and durations are unchanged."""
     main, other = Recorder(1), Recorder(2, "EngineCore_0", parent=1)
     other.process.attributes[name] = value
     main.send("ADD 0", 0, 100)
@@ -96,7 +96,7 @@ def test_damaged_readings(name: str, value: Any):
 
 
 def test_a_run_folder_is_merged(tmp_path: Path):
-    """A folder that is read has its times on one clock and its messages linked."""
+    """Reading a folder merges its clocks and links its messages."""
     main, other = Recorder(1), Recorder(2, skew=-SECOND, parent=1)
     whole = other.call("B.loop", 50, 10_000)
     for at in range(0, 10_000, 1000):

@@ -1,4 +1,4 @@
-"""Messages between processes and threads: which send belongs to which receive."""
+"""Messages between processes and threads: pairs of send and receive."""
 
 from tests.trace.machines import Recorder, process
 from tracellm.trace import names
@@ -7,18 +7,18 @@ from tracellm.trace.model import Span, Trace
 
 
 def trace_of(*recorders: Recorder) -> Trace:
-    """The trace of these processes."""
+    """Return the trace of these processes."""
     processes, spans = process(recorders)
     return Trace(spans, processes)
 
 
 def paired(trace: Trace) -> list[tuple[Span, Span | None]]:
-    """The messages as pairs, for comparing."""
+    """Return the messages as pairs, for comparisons."""
     return [(message.send, message.receive) for message in trace.messages]
 
 
 def test_a_message_is_known_by_its_id():
-    """Send and receive in two processes belong together when their ids agree; messages come in the order sent."""
+    """Send and receive with the same id are a pair, and messages are in the order of their sends."""
     main, engine = Recorder(1), Recorder(2, "EngineCore_0")
     out = main.send("ADD 0", 10, 20)
     second = main.send("ADD 1", 30, 40)
@@ -29,7 +29,7 @@ def test_a_message_is_known_by_its_id():
 
 
 def test_where_an_id_repeats_the_kth_belongs_to_the_kth():
-    """Two messages with the same id are told apart by their order on both sides."""
+    """The k-th send with an id pairs with the k-th receive with that id."""
     main, engine = Recorder(1), Recorder(2)
     sends = [main.send("ABORT 7", 10 * i, 10 * i + 1) for i in range(3)]
     receives = [engine.receive("ABORT 7", 100 + 10 * i, 101 + 10 * i) for i in range(2)]
@@ -37,7 +37,7 @@ def test_where_an_id_repeats_the_kth_belongs_to_the_kth():
 
 
 def test_nobody_sends_to_the_same_thread():
-    """What a thread sends another one may receive, of another process before one of its own, but never itself."""
+    """A receive is in another thread than its send, preferably in another process."""
     main, engine = Recorder(1), Recorder(2)
     to_self = main.send("ADD 0", 10, 11)
     main.receive("ADD 0", 20, 21)
@@ -52,7 +52,7 @@ def test_nobody_sends_to_the_same_thread():
 
 
 def test_a_thread_receives_nothing_that_was_not_sent_yet():
-    """Between threads of one process, which share a clock, an earlier receive belongs to no later send."""
+    """Between threads of one process, a receive never precedes its send."""
     main = Recorder(1)
     early = main.receive("ADD 0", 5, 6, thread="reader")
     sent = main.send("ADD 0", 10, 11)
@@ -62,7 +62,7 @@ def test_a_thread_receives_nothing_that_was_not_sent_yet():
 
 
 def test_what_was_lost_stays_to_be_seen():
-    """A send that nothing received has no receive; a receive without a send is among `unsent`."""
+    """A send may have no receive; a receive without a send is in `unsent`."""
     main, engine = Recorder(1), Recorder(2)
     sent, came = main.send("ADD 0", 10, 11), engine.receive("ADD 1", 20, 21)
     trace = trace_of(main, engine)
@@ -70,7 +70,7 @@ def test_what_was_lost_stays_to_be_seen():
 
 
 def test_a_failed_or_nested_encoding_is_no_send_of_its_own():
-    """`encode` may call `encode_into`, and that is one message; one that raised sent none."""
+    """An `encode` that calls `encode_into` is one message, and a failed one is none."""
     main, engine = Recorder(1), Recorder(2)
     failed = main.send("ADD 0", 1, 2)
     failed.error = "TypeError"
@@ -81,14 +81,14 @@ def test_a_failed_or_nested_encoding_is_no_send_of_its_own():
 
 
 def test_clocks_that_differ_part_no_pair():
-    """A receive that seems to come before its send, by the clock of another machine, is still that message's."""
+    """A receive before its send by another machine's clock still pairs with it."""
     main, engine = Recorder(1), Recorder(2, host="there", skew=-1000)
     sent, arrived = main.send("ADD 0", 10, 20), engine.receive("ADD 0", 30, 31)
     assert paired(trace_of(main, engine)) == [(sent, arrived)]
 
 
 def test_each_receive_is_linked_to_its_send_once():
-    """The link tells trace, span and the message's id; linking again changes nothing."""
+    """Each receive has one link to its send, with trace, span and message id, even if linked twice."""
     main, engine = Recorder(1), Recorder(2)
     sent, arrived = main.send("ADD 0", 10, 20), engine.receive("ADD 0", 30, 31)
     trace = trace_of(main, engine)
@@ -101,7 +101,7 @@ def test_each_receive_is_linked_to_its_send_once():
 
 
 def test_a_caller_in_another_process_has_queue():
-    """The tree goes on over processes and traces: the call that started a process is the parent of what ran there."""
+    """The call that starts a process is the parent of the process's calls, across traces."""
     main, engine = Recorder(1), Recorder(2)
     start = main.call("MPClient.launch_core_engines", 0, 100)
     ran = engine.call("EngineCoreProc.run_engine_core", 50, 200, start)
@@ -111,7 +111,7 @@ def test_a_caller_in_another_process_has_queue():
 
 
 def test_orphans():
-    """A parent that is not recorded makes an orphan, unless it may be in another program: an HTTP client's span."""
+    """A span with a missing parent is an orphan, unless the parent may be in another program."""
     main = Recorder(1)
     http = main.call("api_server.http", 0, 10, None, "", **{names.HTTP_METHOD: "POST"})
     below = main.call("AsyncLLM.generate", 1, 9, http)
@@ -121,5 +121,5 @@ def test_orphans():
     http.trace_id = below.trace_id = "2" * 32
     life.trace_id = "3" * 32
     assert trace_of(main).orphans == [lost]
-    life.trace_id = "2" * 32  # of this trace the HTTP request is recorded, so its parent should be
+    life.trace_id = "2" * 32  # this trace has the HTTP request, so its parent should be recorded
     assert trace_of(main).orphans == [life, lost]

@@ -1,4 +1,4 @@
-"""Spans to OTLP JSON and back; a second reader, OpenTelemetry's own protobuf schema, reads the same lines."""
+"""Spans to OTLP JSON and back, with OpenTelemetry's protobuf schema as a second reader."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ times = st.integers(0, 2**63)
 
 
 def hex_ids(digits: int) -> st.SearchStrategy[str]:
-    """Ids of so many hexadecimal digits."""
+    """Return ids with this number of hexadecimal digits."""
     return st.integers(1, 16**digits - 1).map(lambda number: f"{number:0{digits}x}")
 
 
@@ -59,7 +59,7 @@ processes = st.builds(lambda attributes: Process(0, "main", attributes), attribu
 
 
 def as_tuple(span: Span) -> tuple[Any, ...]:
-    """All of a span but its process; spans themselves are equal only to themselves."""
+    """Return a span without its process as a tuple, since spans compare by identity."""
     links = [(link.trace_id, link.span_id, link.attributes) for link in span.links]
     events = [(event.name, event.time_ns, event.attributes) for event in span.events]
     names = "name", "trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "attributes", "error"
@@ -69,7 +69,7 @@ def as_tuple(span: Span) -> tuple[Any, ...]:
 @patient
 @given(processes, st.lists(spans(), max_size=3))
 def test_round_trip(process: Process, written: list[Span]):
-    """What is written is read back the same, types of attribute values and all."""
+    """Spans survive writing and reading, with the types of their attribute values."""
     line = otlp.encode(process, written, "1.0")
     [(read_process, read)] = otlp.decode(line)
     assert line.count(b"\n") == 1
@@ -82,7 +82,7 @@ def test_round_trip(process: Process, written: list[Span]):
 @patient
 @given(processes, st.lists(spans(), min_size=1, max_size=3))
 def test_another_reader_understands_it(process: Process, written: list[Span]):
-    """OpenTelemetry's protobuf schema reads each line; OTLP's ids are hexadecimal where protobuf's JSON has base64."""
+    """OpenTelemetry's protobuf schema reads each line, once its hexadecimal ids are base64."""
     document = json.loads(otlp.encode(process, written, "1.0"))
     [resource] = document["resourceSpans"]
     for span in resource["scopeSpans"][0]["spans"]:
@@ -99,7 +99,7 @@ def test_another_reader_understands_it(process: Process, written: list[Span]):
 
 
 def test_numbers_that_json_lacks():
-    """Infinite values and not-a-number survive, as protobuf's JSON writes them; too large integers become text."""
+    """Infinities and NaN survive as in protobuf's JSON, and too large integers become text."""
     span = Span("s", "1" * 32, "2" * 16, None, 1, 2, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 2**70})
     [(_, [read])] = otlp.decode(otlp.encode(Process(1, "main"), [span]))
     assert read.attributes["a"] == math.inf
@@ -109,7 +109,7 @@ def test_numbers_that_json_lacks():
 
 
 def test_lists_that_are_almost_those_of_the_span_before():
-    """What is written of a list does not depend on what was written under its name before."""
+    """The encoding of a list does not depend on the previous list of the same attribute."""
     long = "x" * 70
     lists: list[list[Any]] = [[1, 0], [True, False], [1, False], [1.0, 0.0], [1.0, -0.0], [1, 0], [], [1], [long, "a"]]
     lists += [[long, "a\0b"], [long, "\\u0000"], [f"{long}\\", "u0000"], [long, "a\0b"], [long], [1e308, 1e308]]
@@ -119,14 +119,14 @@ def test_lists_that_are_almost_those_of_the_span_before():
 
 
 def test_half_a_surrogate_pair():
-    """A text that no encoding can hold is written with a question mark in that place."""
+    """A lone surrogate is written as a question mark."""
     span = Span("s", "1" * 32, "2" * 16, None, 1, 2, {"a": "x\ud800y"})
     [(_, [read])] = otlp.decode(otlp.encode(Process(1, "main"), [span]))
     assert read.attributes["a"] == "x?y"
 
 
 def test_what_others_write():
-    """Integers as numbers, upper-case ids, unknown fields and empty parents are accepted: other writers do that."""
+    """Numeric integers, upper-case ids, unknown fields and empty parents are accepted."""
     span = {
         "traceId": "AB" * 16, "spanId": "CD" * 8, "parentSpanId": "", "name": "s", "startTimeUnixNano": 5, "flags": 1,
         "endTimeUnixNano": "7", "attributes": [{"key": "a", "value": {"intValue": 3}}, {"key": "b", "value": {}}],
@@ -141,7 +141,7 @@ def test_what_others_write():
 
 
 def read_value(value: dict[str, Any]) -> Any:
-    """One attribute's value, as it is read."""
+    """Return one attribute's value as read."""
     attributes = [{"key": "a", "value": value}]
     span = {
         "traceId": "a" * 32, "spanId": "b" * 16, "name": "s", "startTimeUnixNano": "1", "endTimeUnixNano": "2",
@@ -165,14 +165,14 @@ def read_value(value: dict[str, Any]) -> Any:
     ],
 )
 def test_what_attributes_here_cannot_hold(value: dict[str, Any], read: Any):
-    """What OpenTelemetry's attributes have no type for is kept as text, so that every value has one of their types."""
+    """Values without an OpenTelemetry attribute type are kept as text."""
     assert read_value(value) == read
     assert type(read_value(value)) is type(read)
 
 
 @pytest.mark.parametrize("time", [-1, "-1", 2**64, str(2**64), "x", 1.5, None, True])
 def test_times_that_are_none(time: Any):
-    """A time is a number of 64 bits without a sign."""
+    """A time that is not an unsigned 64-bit number is refused."""
     span = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "s", "startTimeUnixNano": 0, "endTimeUnixNano": 1}
     for name in ("startTimeUnixNano", "endTimeUnixNano"):
         document = {"resourceSpans": [{"scopeSpans": [{"spans": [{**span, name: time}]}]}]}
@@ -181,7 +181,7 @@ def test_times_that_are_none(time: Any):
 
 
 def test_a_decoder_reads_nothing_twice():
-    """Spans of several lines with equal attributes have the same dict, and those of one process the same process."""
+    """Spans with equal attributes share a dict, and those of one process the process, across lines."""
     decoder = otlp.Decoder()
     told = {"a": 1, "b": ["x", "y"]}, {"a": 1, "b": ["x", "z"]}, {"a": True, "b": ["x", "y"]}
     lines = [
@@ -197,7 +197,7 @@ def test_a_decoder_reads_nothing_twice():
 
 
 def test_what_a_decoder_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """However many attributes come, it keeps no more than so many, and reads the same."""
+    """The decoder's cache is bounded, and its limit does not change results."""
     monkeypatch.setattr(decoding, "_MEMORY_LIMIT", 3)
     decoder = otlp.Decoder()
     spans = [Span("s", "1" * 32, f"{i:016x}", None, 1, 2, {"a": i % 7, "b": "x" * i * 100}) for i in range(40)]
@@ -225,7 +225,7 @@ def test_what_a_decoder_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch):
     ],
 )
 def test_what_is_no_trace(line: bytes):
-    """A line that is no OTLP JSON document is refused as such, whatever it is."""
+    """A line that is no OTLP JSON document is refused as such."""
     with pytest.raises(otlp.OtlpError):
         otlp.decode(line)
 
@@ -233,7 +233,7 @@ def test_what_is_no_trace(line: bytes):
 @patient
 @given(st.binary(max_size=200) | spans().map(lambda span: otlp.encode(Process(1, "main"), [span])), st.data())
 def test_damaged_lines(line: bytes, data: st.DataObject):
-    """A damaged line is read or refused; nothing else ever happens."""
+    """A damaged line is read or refused, without any other error."""
     if line:
         at = data.draw(st.integers(0, len(line) - 1))
         line = line[:at] + data.draw(st.binary(max_size=3)) + line[at + data.draw(st.integers(0, 5)) :]

@@ -1,4 +1,4 @@
-"""Problems of a run folder: data that reads as an English sentence, and has one in every language."""
+"""Problems of a run folder: data with a sentence in every language."""
 
 import pytest
 
@@ -10,7 +10,7 @@ VALUES = {name: f"<{name}>" for name in ("path", "reason", "schema", "known", "f
 
 
 def test_a_problem_is_its_english_sentence():
-    """A problem is a str, and keeps its code and what fills it in."""
+    """A problem is a str in English, with its code and values."""
     problem = Problem("trace_empty", file="trace/a.jsonl")
     assert problem == "trace/a.jsonl is empty: what it recorded is lost"
     assert (problem.code, problem.values) == ("trace_empty", {"file": "trace/a.jsonl"})
@@ -21,7 +21,7 @@ def test_a_problem_is_its_english_sentence():
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("code", PROBLEMS)
 def test_every_problem_can_be_told_in_every_language(code: str, lang: str):
-    """Each code has a sentence in each language, with the same values in it as the English one."""
+    """Each code has a sentence in each language, with the same values as the English one."""
     problem = Problem(code, **VALUES)
     told = problem_text(problem, lang)
     assert (told == problem) is (lang == "en")
@@ -30,5 +30,5 @@ def test_every_problem_can_be_told_in_every_language(code: str, lang: str):
 
 
 def test_what_has_no_code_is_told_as_it_is():
-    """A problem that is plain text, from elsewhere, stays so."""
+    """A problem that is plain text has no translation."""
     assert problem_text("anything", "zh") == "anything"

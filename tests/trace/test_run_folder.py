@@ -1,4 +1,4 @@
-"""Run folders on disk: whole, torn, damaged, and things that are none."""
+"""Run folders on disk: complete, truncated, damaged, or something else."""
 
 import gc
 import json
@@ -15,14 +15,14 @@ TRACE_ID = "a" * 32
 
 
 def span(number: int, parent: int | None = None) -> Span:
-    """A span with a number for an id."""
+    """Return a span with a number as id."""
     return Span(
         f"s{number}", TRACE_ID, f"{number:016x}", None if parent is None else f"{parent:016x}", number, number + 10
     )
 
 
 def line(*spans: Span, pid: int = 7) -> bytes:
-    """One line of a trace file."""
+    """Return one line of a trace file."""
     return otlp.encode(Process(pid, "main", {"process.pid": pid, "tracellm.process.name": "main"}), spans)
 
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_whole_run(folder: Path):
-    """Manifest, spans of all lines ordered by start, one process; no problems."""
+    """A complete folder has its manifest, all spans by start, and no problems."""
     run = RunFolder.open(folder)
     assert run.manifest == {"schema": 1, "script": "a.py"}
     assert [span.name for span in run.trace.spans] == ["s1", "s2", "s3"]
@@ -60,7 +60,7 @@ def test_its_manifest_may_be_named(folder: Path):
 
 
 def unfinished(number: int, **attributes: str) -> Span:
-    """A span that was written before its call ended."""
+    """Return a span that was written before its call ended."""
     told = span(number)
     told.end_ns, told.attributes = told.start_ns, {names.OPEN: True, **attributes}
     return told
@@ -68,7 +68,7 @@ def unfinished(number: int, **attributes: str) -> Span:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_call_that_ended_takes_the_place_of_what_was_told_of_it_before(folder: Path, late: bool):
-    """Of a span told while it was open and again when it had ended the latter counts, in whichever order they came."""
+    """The record of an ended span replaces that of the open one, in either order."""
     lines = [line(unfinished(4)), line(span(4))]
     (folder / "trace" / "main-7.jsonl").write_bytes(b"".join(reversed(lines) if late else lines))
     run = RunFolder.open(folder)
@@ -77,7 +77,7 @@ def test_a_call_that_ended_takes_the_place_of_what_was_told_of_it_before(folder:
 
 
 def test_a_call_that_never_ended_lasts_to_the_end_of_its_process(folder: Path):
-    """An open span ends with the last of its process; what was told of it last counts."""
+    """An open span ends with the last span of its process, and its last record counts."""
     (folder / "trace" / "main-7.jsonl").write_bytes(
         line(unfinished(1, a="first")) + line(unfinished(1, a="second"), span(50))
     )
@@ -89,7 +89,7 @@ def test_a_call_that_never_ended_lasts_to_the_end_of_its_process(folder: Path):
 
 
 def test_a_torn_last_line(folder: Path):
-    """A run that was killed while writing: the last line is noted and skipped, the rest is there."""
+    """A truncated last line is reported and skipped, and the rest is read."""
     file = folder / "trace" / "main-7.jsonl"
     file.write_bytes(file.read_bytes() + line(span(4))[:50])
     run = RunFolder.open(folder)
@@ -100,7 +100,7 @@ def test_a_torn_last_line(folder: Path):
 
 
 def test_corrupt_lines(folder: Path):
-    """Corrupt lines are skipped and told by number; blank ones are nothing."""
+    """Corrupt lines are skipped and reported by number; blank ones are ignored."""
     file = folder / "trace" / "main-7.jsonl"
     file.write_bytes(b"junk\n\n" + file.read_bytes() + b"\xff\n{}\n" + line(span(4)) + b"[]\n")
     run = RunFolder.open(folder)
@@ -109,7 +109,7 @@ def test_corrupt_lines(folder: Path):
 
 
 def test_many_corrupt_lines(folder: Path):
-    """Only the first places are told when there are many."""
+    """If there are many corrupt lines, only the first are listed."""
     file = folder / "trace" / "main-7.jsonl"
     file.write_bytes(file.read_bytes() + b"junk\n\n" * 50)
     [problem] = RunFolder.open(folder).problems
@@ -118,7 +118,7 @@ def test_many_corrupt_lines(folder: Path):
 
 
 def test_a_file_that_is_no_trace(folder: Path):
-    """A file without a single good line is told to be no trace."""
+    """A file without a valid line is reported as no trace."""
     (folder / "trace" / "x.jsonl").write_bytes(b"a\nb\n")
     assert RunFolder.open(folder).problems == [
         "trace/x.jsonl is no trace: none of its 2 lines is an OTLP JSON document"
@@ -129,14 +129,14 @@ def test_a_file_that_is_no_trace(folder: Path):
     "content", [b"\x89PNG\r\n\x1a\n\x00\x00", b'{"a": [1, 2]}', b'{\n  "resourceSpans": []\n}', b"x"]
 )
 def test_another_kind_of_file(folder: Path, content: bytes):
-    """A picture, a JSON file that is no trace or is spread over lines: no trace, though its last line has no end."""
+    """A picture, or JSON that is no trace, is reported as no trace, even without a final newline."""
     (folder / "trace" / "x.jsonl").write_bytes(content)
     [problem] = RunFolder.open(folder).problems
     assert problem.startswith("trace/x.jsonl is no trace: none of its")
 
 
 def test_a_last_line_without_a_newline(folder: Path):
-    """It is read if it is whole."""
+    """A complete last line without a newline is read."""
     file = folder / "trace" / "main-7.jsonl"
     file.write_bytes(file.read_bytes().rstrip(b"\n"))
     run = RunFolder.open(folder)
@@ -144,7 +144,7 @@ def test_a_last_line_without_a_newline(folder: Path):
 
 
 def test_a_mark_of_the_encoding_and_carriage_returns(folder: Path):
-    """What an editor on Windows leaves in a file harms nothing."""
+    """A byte order mark and carriage returns are ignored."""
     file = folder / "trace" / "main-7.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
     run = RunFolder.open(folder)
@@ -152,7 +152,7 @@ def test_a_mark_of_the_encoding_and_carriage_returns(folder: Path):
 
 
 def test_a_line_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """A line that would fill the memory is skipped as corrupt, and what comes after it is read."""
+    """A line above the limit is skipped as corrupt, and the following lines are read."""
     monkeypatch.setattr(run_folder, "_LONGEST_LINE", 4096)
     file = folder / "trace" / "main-7.jsonl"
     before = file.read_bytes()
@@ -163,7 +163,7 @@ def test_a_line_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_no_file(folder: Path):
-    """A folder, a pipe or a link to nothing in a trace's place is told of; nobody waits for a pipe."""
+    """A folder, pipe or broken link in place of a trace is reported, without waiting for the pipe."""
     (folder / "trace" / "a.jsonl").mkdir()
     os.mkfifo(folder / "trace" / "b.jsonl")
     (folder / "trace" / "c.jsonl").symlink_to("nowhere")
@@ -175,7 +175,7 @@ def test_what_is_no_file(folder: Path):
 
 
 def test_a_corrupt_line_leaves_nothing_behind(folder: Path):
-    """A process that only a corrupt line tells of is none of the run's."""
+    """A process that only a corrupt line mentions is not part of the run."""
     (folder / "trace" / "x.jsonl").write_bytes(
         line(span(9), pid=9).replace(b'"spanId":"0', b'"spanId":"x') + line(span(8))
     )
@@ -185,7 +185,7 @@ def test_a_corrupt_line_leaves_nothing_behind(folder: Path):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_collector_is_left_as_it_was(folder: Path, enabled: bool, monkeypatch: pytest.MonkeyPatch):
-    """Reading holds the garbage collector, and lets go of it also when reading fails."""
+    """The garbage collector has its former state after reading, even after a failure."""
     seen = []
 
     def failing(*args: object) -> None:
@@ -205,7 +205,7 @@ def test_the_collector_is_left_as_it_was(folder: Path, enabled: bool, monkeypatc
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_a_damaged_manifest(folder: Path, content: bytes):
-    """The trace is read all the same, and the problem noted."""
+    """With a damaged manifest the trace is read, and the problem reported."""
     (folder / "run.json").write_bytes(content)
     run = RunFolder.open(folder)
     assert len(run.trace.spans) == 3
@@ -215,7 +215,7 @@ def test_a_damaged_manifest(folder: Path, content: bytes):
 
 
 def test_no_manifest(folder: Path):
-    """The same without any run.json."""
+    """Without run.json the trace is read, and the problem reported."""
     (folder / "run.json").unlink()
     run = RunFolder.open(folder)
     assert len(run.trace.spans) == 3
@@ -223,7 +223,7 @@ def test_no_manifest(folder: Path):
 
 
 def test_no_trace(folder: Path):
-    """A run that recorded nothing has a manifest and says so."""
+    """A run without a trace has its manifest and a problem."""
     (folder / "trace" / "main-7.jsonl").unlink()
     run = RunFolder.open(folder)
     assert run.trace.spans == []
@@ -231,19 +231,19 @@ def test_no_trace(folder: Path):
 
 
 def test_an_empty_trace(folder: Path):
-    """A trace file with nothing in it is told."""
+    """An empty trace file is reported."""
     (folder / "trace" / "main-7.jsonl").write_bytes(b"")
     assert RunFolder.open(folder).problems == ["trace/main-7.jsonl is empty: what it recorded is lost"]
 
 
 def test_a_newer_schema(folder: Path):
-    """A folder of a later version is read as far as possible, with a warning."""
+    """A folder of a newer schema is read as far as possible, with a warning."""
     write_manifest(folder, {"schema": 2})
     assert "schema 2" in RunFolder.open(folder).problems[0]
 
 
 def test_what_is_no_run_folder(tmp_path: Path):
-    """One clear message that names the path."""
+    """A path that is no run folder is refused in one message with the path."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     for path, message in {
@@ -257,7 +257,7 @@ def test_what_is_no_run_folder(tmp_path: Path):
 
 
 def test_repeated_ids(folder: Path):
-    """Of spans with the same id the first counts."""
+    """If spans share an id, the first counts."""
     (folder / "trace" / "other-7.jsonl").write_bytes(line(span(1)))
     run = RunFolder.open(folder)
     assert len(run.trace.spans) == 3
@@ -265,7 +265,7 @@ def test_repeated_ids(folder: Path):
 
 
 def test_circles(folder: Path):
-    """Spans that are their own ancestors become roots, so that walking the tree ends."""
+    """Spans that are their own ancestors become roots, so walking the tree ends."""
     (folder / "trace" / "main-7.jsonl").write_bytes(line(span(1, 3), span(2, 1), span(3, 2), span(4, 4)))
     run = RunFolder.open(folder)
     walked = [span.name for root in run.trace.roots for _, span in run.trace.walk(root)]
@@ -274,7 +274,7 @@ def test_circles(folder: Path):
 
 
 def test_the_manifest_is_written_whole(folder: Path):
-    """What was there is replaced in one move; nothing else stays behind."""
+    """The manifest is replaced atomically, without leftover files."""
     write_manifest(folder, {"schema": 1, "script": "中文.py"})
     assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["script"] == "中文.py"
     assert sorted(path.name for path in folder.iterdir()) == ["run.json", "trace"]

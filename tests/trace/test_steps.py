@@ -1,4 +1,4 @@
-"""Steps read from their spans, whole and damaged."""
+"""Steps read from their spans, complete and damaged."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 
 
 def step_span(attributes: dict[str, Any], start: int = 1) -> Span:
-    """A step's span."""
+    """Return a step's span."""
     return Span(STEP_SPAN, "a" * 32, f"{start:016x}", None, start, start + 1, attributes)
 
 
@@ -64,7 +64,7 @@ def test_a_step():
 
 
 def test_steps_are_in_order():
-    """Steps come in the order they ran; other spans are left out."""
+    """Steps are in the order of their start, and other spans are ignored."""
     trace = Trace(
         [step_span({names.STEP_INDEX: i}, start=i) for i in (2, 1)] + [Span("x", "a" * 32, "f" * 16, None, 0, 9)]
     )
@@ -72,7 +72,7 @@ def test_steps_are_in_order():
 
 
 def test_a_step_without_text():
-    """Without private attributes it is known who got a token, but not which."""
+    """Without private attributes a step has the sampled requests without the tokens."""
     step = read_step(step_span({names.STEP_SAMPLED: ["0"], names.STEP_SAMPLED_PROBS: [0.5]}))
     assert step.sampled == (Sampled("0", None, None, 0.5, "[]"),)
 
@@ -89,19 +89,19 @@ anything = st.one_of(
 @patient
 @given(st.dictionaries(st.sampled_from([name for name in names.ATTRIBUTES if "step" in name]), anything))
 def test_damaged_steps(attributes: dict[str, Any]):
-    """Whatever a damaged file holds in a step's attributes, the step can be read."""
+    """A step with damaged attributes can be read."""
     read_step(step_span(attributes))
 
 
 @patient
 @given(st.lists(st.integers(0, 100_000)))
 def test_ranges(numbers: list[int]):
-    """Block ids are read back as they were written, in their order."""
+    """Block ids survive formatting and reading, in their order."""
     assert list(parse_ranges(format_ranges(numbers))) == numbers
 
 
 def test_ranges_are_short():
-    """Runs are joined."""
+    """Consecutive ids are joined to ranges."""
     assert format_ranges([3, 4, 5, 9]) == "3-5,9"
     assert format_ranges([]) == ""
 
@@ -109,5 +109,5 @@ def test_ranges_are_short():
 @patient
 @given(st.text(alphabet="0123456789-, x", max_size=30))
 def test_damaged_ranges(text: str):
-    """A damaged text is no numbers, and never more than memory holds."""
+    """A damaged text has no numbers, and never exceeds memory."""
     assert len(parse_ranges(text)) <= 10_000_000
