@@ -35,7 +35,7 @@ __all__ = [
 
 
 class SteppedCore(EngineCoreProc):
-    """Makes a step when a client asks for one, and answers with outputs even when there are none."""
+    """Engine core that makes a step on request, and always answers with outputs, even empty ones."""
 
     UTILITY_METHODS = (*EngineCoreProc.UTILITY_METHODS, "make_step")
 

@@ -35,7 +35,7 @@ _FIXTURE = Path(__file__).parents[2] / "fixtures" / "messages.json"
 
 
 def recorded() -> list[Json]:
-    """Return the fixture's messages of this kind; `number` counts the requests."""
+    """Return the fixture's messages; `number` counts them."""
     messages: list[Json] = json.loads(_FIXTURE.read_text())
     return [message | {"number": number} for number, message in enumerate(messages)]
 
