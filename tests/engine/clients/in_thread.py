@@ -67,7 +67,7 @@ class ThreadManager:
     def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
         self.core: EngineCoreProc | None = None
         self.made = threading.Event()
-        """The core is there, or will never be."""
+        """Set when the core exists or its start has failed."""
         self.sentinel, self._ended = os.pipe()
         vllm_config = pickle.loads(pickle.dumps(vllm_config))  # as a process receives it
         self.process = threading.Thread(

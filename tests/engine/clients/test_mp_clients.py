@@ -181,7 +181,7 @@ def test_an_end_without_a_word_is_noticed(llm):
 
 
 def test_after_shutdown_nothing_is_left(llm):
-    """After shutdown no thread, directory or engine core is left, every call fails, and a second shutdown does nothing."""
+    """After shutdown no thread, directory or engine core is left, calls fail, and a second shutdown does nothing."""
     client = client_of(llm)
     core = core_of(client)
     client.shutdown()

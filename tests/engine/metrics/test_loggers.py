@@ -24,7 +24,7 @@ UNSUPPORTED_ARGS = {
     "vllm:mm_cache_hits": "no multimodal input",
     "vllm:mm_cache_queries": "no multimodal input",
 }
-"""Metrics of vLLM's that are left out, and why."""
+"""Metrics of vLLM that tracellm omits, with the reasons."""
 
 CACHE_SETTINGS_NOT_HERE = {
     *("swap_space", "cache_dtype", "is_attention_free", "sliding_window", "prefix_caching_hash_algo", "cpu_offload_gb"),
@@ -32,7 +32,7 @@ CACHE_SETTINGS_NOT_HERE = {
     *("mamba_cache_dtype", "mamba_ssm_cache_dtype", "num_cpu_blocks", "kv_sharing_fast_prefill"),
     *("kv_offloading_size", "kv_offloading_backend"),
 }
-"""Settings of vLLM's KV cache that tracellm has not; so they are no labels of `vllm:cache_config_info`."""
+"""Settings of vLLM's KV cache that tracellm lacks; they are not labels of `vllm:cache_config_info`."""
 
 STEP = SchedulerStats(
     num_running_reqs=3,

@@ -93,4 +93,4 @@ VARIANTS: dict[str, Variant] = {
         },
     ),
 }
-"""By a name for the test's report."""
+"""Variants by their name in the test report."""

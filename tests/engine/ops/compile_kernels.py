@@ -24,7 +24,7 @@ from tracellm.engine.model_executor.ops.triton import TritonOps
 
 H100 = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024
-"""Bytes that a program may have there."""
+"""Shared memory limit of a program, in bytes."""
 
 _POINTERS = {
     torch.float32: "*fp32",

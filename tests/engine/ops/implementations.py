@@ -14,7 +14,7 @@ __all__ = ["DTYPES", "EVERY", "UNSHRUNK", "Implementation", "assert_near", "need
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 UNSHRUNK = [Phase.explicit, Phase.reuse, Phase.generate]
-"""For tests of kernels with hypothesis: interpreted, a search for smaller examples would take minutes."""
+"""Hypothesis phases for tests of kernels; shrinking interpreted examples would take minutes."""
 
 
 class Implementation(NamedTuple):
@@ -37,7 +37,7 @@ EVERY = [
         for name in ("torch", "triton")
     ),
 ]
-"""For `pytest.mark.parametrize`; the fixture `implementation` skips what cannot run."""
+"""Arguments for `pytest.mark.parametrize`; the fixture `implementation` skips those that cannot run."""
 
 
 def need_triton(device: str) -> None:
@@ -50,7 +50,7 @@ def need_triton(device: str) -> None:
 
 
 _NEAR = {torch.float32: 4e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""Four units in the last place, relative to the largest number of a result; the interpreter cuts bfloat16 off."""
+"""Four units in the last place, relative to a result's largest number; the interpreter truncates bfloat16."""
 
 
 def numbers(*shape: int, dtype: torch.dtype, device: str, spread: float = 1.0) -> Tensor:

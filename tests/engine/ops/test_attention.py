@@ -20,7 +20,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cpu": {"max_examples": 60},
     "triton": {"max_examples": 25, "phases": UNSHRUNK},
 }
-"""How many batches are tried with each implementation."""
+"""Number of batches tested with each implementation."""
 
 
 @pytest.fixture

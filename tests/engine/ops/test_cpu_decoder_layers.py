@@ -28,14 +28,14 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 pytestmark = pytest.mark.usefixtures("own_kernels")
 
 AT_ONCE = ["qwen2", "qwen2-untied-mha", "llama", "llama-biases-tied", "mistral", "mistral-no-window"]
-"""Families and variants of them that layers.cpp knows: biases, none, a window, heads of several sizes."""
+"""Families and variants that layers.cpp supports: biases, none, a window, heads of several sizes."""
 ONE_BY_ONE = ["qwen3", "phi3", "gemma2"]
-"""Norms of heads, heads that are rotated in part, another layer altogether."""
+"""Families it does not support: norms of heads, partly rotated heads, other layers."""
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count the tokens of each step that one call computed, with this package's kernels."""
+    """Return the list of token counts of the steps that one call computed, with this package's kernels."""
     tokens: list[int] = []
     run = DecoderLayers.run
 
@@ -231,7 +231,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "an epsilon": lambda layer: setattr(layer.input_layernorm, "variance_epsilon", 2.0),
     "operations": lambda layer: setattr(layer.input_layernorm, "ops", Twice()),
 }
-"""What somebody may do to one layer, between two steps."""
+"""Changes to one layer between two steps."""
 
 
 @pytest.mark.usefixtures("calls")

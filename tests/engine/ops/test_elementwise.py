@@ -15,7 +15,7 @@ SHAPES = [
     *((rows, columns, dtype) for rows, columns in [(1, 1), (1, 896), (5, 33), (70, 129)] for dtype in DTYPES),
     (2000, 7, torch.float32),
 ]
-"""Rows, columns and dtype: one token and thousands, powers of two and none."""
+"""Rows, columns and dtype: one token and thousands, powers of two and others."""
 
 
 @pytest.fixture(autouse=True)
