@@ -126,7 +126,8 @@ def engines_in_one_process() -> Iterator[Any]:
 
     `stepped=True` gives engine cores that make a step only on request.
 
-    Yields: A context manager for each client: `with engines(stepped=False): LLM(multiprocess_mode=True)`.
+    Yields:
+        A context manager for each client: `with engines(stepped=False): LLM(multiprocess_mode=True)`.
     """
     host = _Host()
 

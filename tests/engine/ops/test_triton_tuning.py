@@ -45,7 +45,7 @@ OVER_ROWS: dict[str, tuple[Any, Callable[[int], object]]] = {
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What was tried: the name of a kernel and its rows, roughly. Of two configurations the second suits many rows."""
+    """Return the name of each tuned kernel, with its approximate number of rows."""
     need_triton("cpu")
     tried: list[tuple[str, int]] = []
     for name, (kernel, _) in OVER_ROWS.items():

@@ -46,14 +46,14 @@ def run_batch(library: Library, llm: Any, batch: Json, watch_llm: Any = None) ->
     """Run one batch.
 
     Args:
-        library: what is driven.
+        library: library to run.
         llm: the engine.
         batch: the requests.
-        watch_llm: as `watch`, but given the engine; None watches the scheduler, which is in this process then.
+        watch_llm: like `watch`, with the engine as argument; None watches the scheduler, in this process.
 
     Returns:
-        `steps`: one entry for each call of `Scheduler.schedule()`; `outputs`: what `generate` returned, or (`"how":
-        "engine"`) what each `step` returned.
+        `steps`: one entry for each call of `Scheduler.schedule()`; `outputs`: the result of `generate` or, with `"how":
+        "engine"`, of each `step`.
     """
     if batch.get("reset_prefix_cache"):
         llm.reset_prefix_cache()

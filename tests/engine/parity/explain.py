@@ -30,7 +30,9 @@ class Verdict:
 def explain(library: Library, case: Json) -> Verdict:
     """Run a workload that differed once more, and check every choice up to the first difference.
 
-    Args: library: library to run. case: a workload with its `recorded`.
+    Args:
+        library: library to run.
+        case: a workload with its `recorded`.
     """
     llm = make_llm(library, case)
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.model_runner
