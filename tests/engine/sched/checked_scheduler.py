@@ -171,7 +171,7 @@ class CheckedScheduler:
                 assert self.pool.get_cached_block(parent, [group]) is not None
 
     def blocks_go_when_the_window_has_left_them_and_not_before(self) -> None:
-        """What the next token sees is there; a group with a window never holds more than it may."""
+        """Check that blocks of the next token's window are kept, and that windowed groups stay within their limit."""
         budget = self.scheduler.max_num_scheduled_tokens
         for (manager, window), request in product(
             zip(self.managers, self.windows, strict=True), self.scheduler.running

@@ -115,7 +115,7 @@ def test_the_budget_is_not_blamed_on_it():
 
 
 def test_when_it_is_not_reached_its_grammar_is_not_the_reason():
-    """A waiting grammar is not the reason of a request behind one that lacks blocks."""
+    """A constrained request behind one that lacks blocks has that as its reason, not its grammar."""
     scheduler = make([make_request("a", 16 * 2), make_request("b", 16 * 2), constrained("c")], num_gpu_blocks=4)
     assert told(scheduler, run_step(scheduler)[0]) == {
         "b": "no_free_blocks needed=2 free=1",
