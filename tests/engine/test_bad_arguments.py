@@ -109,6 +109,6 @@ def test_more_kv_cache_than_the_machine_has_is_refused(qwen2_checkpoint, monkeyp
 
 
 def test_an_asynchronous_engine_in_this_process():
-    """An `AsyncLLM` refuses `multiprocess_mode=False`, and accepts every other argument of `LLM`."""
+    """`AsyncLLM` refuses `multiprocess_mode=False`, and the message names `LLM` for it."""
     with pytest.raises(EngineError, match=r"^AsyncLLM has no argument `multiprocess_mode`: .*use LLM"):
         AsyncLLM(model="tiny", multiprocess_mode=False)

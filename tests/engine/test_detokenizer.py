@@ -144,8 +144,8 @@ def generate(stop: list[str], text: str, prompt: str = "Once upon", **params) ->
         (["ab", "abc"], "xabc", ("ab", "x")),  # the shorter one is complete first
         (["xyz", "yz"], "wxyz", ("xyz", "w")),  # both end with this character: the first of the list counts
         (["yz", "xyz"], "wxyz", ("yz", "wx")),
-        (["x"], "xyz", ("x", "")),  # at the very last token
-        (["z"], "xyz", ("z", "xy")),  # half of it ends the text
+        (["x"], "xyz", ("x", "")),  # at the very first token
+        (["z"], "xyz", ("z", "xy")),  # at the very last token
         (["zz"], "xyz", (None, "xyz")),  # half of it ends the text
     ],
 )
