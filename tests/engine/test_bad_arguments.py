@@ -96,7 +96,7 @@ def test_a_length_that_the_memory_cannot_hold_says_what_would_fit(qwen2_checkpoi
 
 
 def test_bytes_that_cannot_hold_a_length_are_named(qwen2_checkpoint):
-    """If `kv_cache_memory_bytes` sets the limit, the message says to raise it."""
+    """If `kv_cache_memory_bytes` sets the limit, the message advises raising it."""
     with pytest.raises(EngineError, match=r"max_model_len=256.*kv_cache_memory_bytes"):
         LLM(str(qwen2_checkpoint), kv_cache_memory_bytes=1000)
 

@@ -192,7 +192,7 @@ def test_a_result_that_names_its_type_is_refused():
 
 
 def test_a_message_of_other_types_is_refused():
-    """A message of another type is refused, and the error says where it differs."""
+    """A message of another type is refused with the position of the difference."""
     with pytest.raises(EngineError, match=r"not a valid EngineCoreRequest: Expected `str`, got `int` - at `\$\[0\]`"):
         REQUESTS.decode(msgspec.msgpack.encode([1] * 10))
 

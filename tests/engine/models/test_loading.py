@@ -176,7 +176,7 @@ def test_git_lfs_pointer_is_recognized(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])
 def test_pickled_weights_are_refused(folder: Path, name: str) -> None:
-    """Pickled weights are not opened, and the message says what to do."""
+    """Pickled weights are not opened, and the message has advice."""
     (folder / WEIGHTS).rename(folder / name)
     with pytest.raises(ModelLoadError, match=f"pickled weights \\({name}\\).*safetensors"):
         load(folder)

@@ -91,7 +91,7 @@ def test_what_cannot_be(asked: str, device: torch.device, says: str, monkeypatch
 
 
 def test_without_the_package_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requesting triton without the package raises an error that says how to install it."""
+    """Requesting triton without the package raises an error with the command to install it."""
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"pip install 'tracellm\[triton\]'"):
         choose_ops("triton", GPU)

@@ -212,7 +212,7 @@ def test_weights_are_laid_out_once() -> None:
 
 
 def test_weights_in_the_layout_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where oneDNN is faster it computes, for any number of rows, with a bias or without."""
+    """If oneDNN is faster it computes, for any number of rows, with a bias or without."""
     monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
     torch.manual_seed(0)
     ops = CpuOps()

@@ -88,6 +88,6 @@ def test_the_kernel_keeps_what_sorting_does(
     top_k = None if k is None else torch.tensor([min(k, vocabulary), vocabulary])
     top_p = None if p is None else torch.tensor([p, p])
     found, sorted_ones = (make_ops(name).apply_top_k_top_p(logits, top_k, top_p) for name in ("triton", "torch"))
-    if spread == 1e-30 and p is not None:  # nearly equal: float32 cannot tell where p is reached
+    if spread == 1e-30 and p is not None:  # nearly equal: the rounding of float32 decides where p is reached
         return
     torch.testing.assert_close(found, sorted_ones)

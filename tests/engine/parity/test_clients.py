@@ -1,7 +1,7 @@
 """Tests of the recorded workloads through the clients whose engine core is behind sockets.
 
-The client requests each step, so requests arrive and end between the same steps as in the recording, and every decision
-and output must be vLLM's. The engine core runs behind real sockets in a thread of this process.
+The client requests each step, so requests arrive and end between the same steps as in the recording. Every decision and
+output must be vLLM's. The engine core runs behind real sockets in a thread of this process.
 
 The tests use the smallest recording for each kind of message: calls with a reset between them, aborts, priorities, log
 probabilities, text, several outputs of a request, penalties. `make parity` runs all recordings, with the engine core in

@@ -43,7 +43,7 @@ class StandInExecutor(Executor):
     """Executor that generates each request's tokens, and checks that the scheduler requests the next ones."""
 
     fails = True
-    """Whether a request can run out of allowed tokens."""
+    """True if a request can run out of allowed tokens."""
 
     def _init_executor(self) -> None:
         self.tokens: dict[str, list[int]] = {}
@@ -125,7 +125,7 @@ class Happening:
     gives_up_at: int | None = None
     """Number of tokens after which the client aborts, or None; 0 aborts at once."""
     again: bool = False
-    """Whether the client then sends the request again, under the same id."""
+    """True if the client then sends the request again, under the same id."""
     priority: int = 0
     params: dict[str, Any] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Tests of steps that are scheduled before the last step's tokens are known: the outputs do not change.
+"""Tests of asynchronous scheduling: a step scheduled before the last step's tokens exist does not change outputs.
 
 `stand_in.py` has the engine core without a model, and its events.
 """
