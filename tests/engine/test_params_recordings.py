@@ -68,7 +68,7 @@ def differences(
 ) -> list[str]:
     """Return the cases that tracellm does not decide as recorded, or for which `compare` finds a difference.
 
-    Cases that it refuses on purpose (`stricter`) are omitted.
+    `stricter` selects accepted cases that tracellm must refuse.
     """
     found = []
     for case in cases(kind):
@@ -88,7 +88,7 @@ def differences(
 
 
 def compare_params(case: dict[str, Any], params: SamplingParams) -> object:
-    """Return the first difference in the recorded fields, or in fields that should have their defaults."""
+    """Return what differs from the recorded fields or repr, or from the defaults of other fields, or None."""
     ours = fields_of(params, case["fields"])
     if ours != case["fields"]:
         return ours
@@ -130,7 +130,7 @@ def test_structured_outputs_params():
         return got if got != (theirs, case["all_constraints_none"]) else None
 
     def has_unknown_name(case: dict[str, Any]) -> bool:
-        """Return whether a field is unknown, which vLLM ignores."""
+        """Return whether an argument's name is unknown, which vLLM ignores."""
         return "jsn" in case["arguments"]
 
     def make(case: dict[str, Any]) -> StructuredOutputsParams:

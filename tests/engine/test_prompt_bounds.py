@@ -1,4 +1,4 @@
-"""Tests of `PromptBounds`: a lower bound on a text's number of tokens, or None if there is none."""
+"""Tests of `PromptBounds`: a lower bound on a text's number of tokens, or 0 if none is known."""
 
 from functools import cache
 from pathlib import Path

@@ -24,7 +24,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="module")
 def engine(runner: asyncio.Runner) -> FakeEngine:
-    """Shared engine configuration, as its tokenizer takes a moment to load."""
+    """Shared fake engine, as its tokenizer takes a moment to load."""
     return FakeEngine()
 
 

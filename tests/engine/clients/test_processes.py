@@ -101,7 +101,7 @@ def test_other_threads_keep_the_script_while_an_engine_core_starts(monkeypatch: 
 
 
 def test_told_to_end_where_python_passes_over_exceptions() -> None:
-    """SIGTERM inside a finalizer while an engine core loads ends the process without output."""
+    """SIGTERM inside a finalizer while an engine core loads ends the process without an error message."""
     done = subprocess.run(
         [sys.executable, "-c", TOLD_TO_END_WHILE_LOADING], capture_output=True, text=True, check=False
     )

@@ -35,7 +35,7 @@ ONE_BY_ONE = ["qwen3", "phi3", "gemma2"]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the list of token counts of the steps that one call computed, with this package's kernels."""
+    """Record the number of tokens of each step that one call computed."""
     tokens: list[int] = []
     run = DecoderLayers.run
 

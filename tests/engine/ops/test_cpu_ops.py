@@ -197,7 +197,7 @@ def test_no_tokens(name: str) -> None:
 
 
 def test_weights_are_laid_out_once() -> None:
-    """A layer's weight is freed once its new layout exists; an embedding tied to the output layer is kept."""
+    """Packed weights replace those of the layers, and an embedding tied to the output layer is kept."""
     ops = CpuOps()
     with using_ops(ops):
         model = Model(vocabulary=37, size=16)
@@ -239,7 +239,7 @@ def test_layers_of_another_engine_are_left_alone() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a compiler PyTorch's operations compute with unchanged weights, and the reason is logged."""
+    """Without a compiler PyTorch's operations compute with unchanged weights, and the reason is stored."""
     monkeypatch.setenv(native.COMPILER, "")
     ops, reference = CpuOps(), TorchOps()
     assert native.load().reason == "no C++ compiler: TRACELLM_CXX is ''"

@@ -235,7 +235,7 @@ def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():
 
 
 def test_shared_blocks_are_counted_when_read(monkeypatch):
-    """The number of blocks common to all requests is computed when it is read."""
+    """The number of blocks common to all requests is computed when it is read, not in the step."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 40))
     with monkeypatch.context() as patch:
