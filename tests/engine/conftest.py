@@ -1,4 +1,4 @@
-"""Makes the checkpoints of tests/checkpoints.py known to all engine tests."""
+"""Makes the checkpoints of tests/checkpoints.py available to all engine tests."""
 
 from tests.checkpoints import family_checkpoint, opt_checkpoint, qwen2_checkpoint
 

@@ -1,4 +1,4 @@
-"""A message to the engine core, of what a test is about; everything else in it is empty."""
+"""Requests to the engine core for tests; all fields not given are empty."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def core_request(
     arrival_time: float = 0.0,
     **more: Any,
 ) -> EngineCoreRequest:
-    """An `EngineCoreRequest`."""
+    """Make an `EngineCoreRequest`."""
     fields: dict[str, Any] = dict.fromkeys(
         ["mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank"]
     )

@@ -1,4 +1,4 @@
-"""`AsyncLLM` with a real engine process: many callers at once, callers that leave, errors of one and the end of all."""
+"""Tests of `AsyncLLM` with a real engine process: concurrent requests, early exits, errors and shutdown."""
 
 import asyncio
 import os
@@ -16,14 +16,14 @@ PROMPTS = ["The capital of France is", "Hello", "1, 2, 3,", "法国的首都是"
 ENGINE: dict[str, Any] = {"dtype": "float32", "max_model_len": 256, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
 DELTA, CUMULATIVE, FINAL_ONLY = RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE, RequestOutputKind.FINAL_ONLY
 
-HANG_GUARD = 60  # seconds, after which a test that waits for ever fails instead
+HANG_GUARD = 60  # seconds, after which a hanging test fails
 
 Run = Callable[[Awaitable[Any]], Any]
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """Runs a coroutine in the one event loop of this module."""
+    """Run a coroutine in this module's event loop."""
     with asyncio.Runner() as runner:
 
         async def guarded(awaitable: Awaitable[Any]) -> Any:
@@ -34,7 +34,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def llm(run) -> Iterator[AsyncLLM]:
-    """One for most tests here: each leaves it idle."""
+    """Shared `AsyncLLM`; each test leaves it idle."""
     engine = AsyncLLM("tiny", **ENGINE)
     yield engine
     engine.shutdown()
@@ -42,14 +42,14 @@ def llm(run) -> Iterator[AsyncLLM]:
 
 @pytest.fixture(autouse=True)
 def leaves_it_idle(request) -> Iterator[None]:
-    """After each test nothing of its requests is left, on either side of the sockets."""
+    """Check after each test that no request is left, on either side of the sockets."""
     yield
     if "llm" in request.fixturenames:
         assert request.getfixturevalue("run")(is_idle(request.getfixturevalue("llm")))
 
 
 async def is_idle(llm: AsyncLLM) -> bool:
-    """Has no request anything left, here or there? Whoever gave up did so before this is asked there."""
+    """Return whether no request is left on either side; aborts sent before are handled first."""
     counts = await llm.engine_core.call_utility_async("get_request_counts")
     free = await llm.engine_core.call_utility_async("get_num_free_blocks")
     processor = llm.output_processor
@@ -57,27 +57,27 @@ async def is_idle(llm: AsyncLLM) -> bool:
 
 
 def greedy(max_tokens: int = 12, **arguments: Any) -> SamplingParams:
-    """The likeliest tokens, up to `max_tokens`."""
+    """Return greedy parameters with up to `max_tokens` tokens."""
     return SamplingParams(**{"temperature": 0, "max_tokens": max_tokens, "ignore_eos": True} | arguments)
 
 
 async def outputs_of(stream: AsyncIterator[RequestOutput]) -> list[RequestOutput]:
-    """All that comes."""
+    """Return all outputs of a stream."""
     return [output async for output in stream]
 
 
 async def last(stream: AsyncIterator[RequestOutput]) -> RequestOutput:
-    """What comes last."""
+    """Return the last output of a stream."""
     return (await outputs_of(stream))[-1]
 
 
 def ids(output: RequestOutput) -> list[list[int]]:
-    """The tokens of each sequence."""
+    """Return the tokens of each sequence."""
     return [list(completion.token_ids) for completion in output.outputs]
 
 
 def test_the_same_tokens_as_llm(run, llm):
-    """Greedy and drawn from a seed, with log probabilities: what `LLM` gives for the same prompts, all at once."""
+    """Greedy and seeded requests run at once get the tokens and log probabilities that `LLM` gives."""
     params = [
         greedy(logprobs=2),
         SamplingParams(seed=7, max_tokens=9, n=2),
@@ -101,12 +101,12 @@ def test_the_same_tokens_as_llm(run, llm):
     assert got.cumulative_logprob == pytest.approx(of_llm.cumulative_logprob, abs=1e-3)
     assert [len(of_token) for of_token in got.logprobs or ()] == [len(of_token) for of_token in of_llm.logprobs or ()]
     assert len(outputs[3].prompt_logprobs or ()) == len(expected[3].prompt_logprobs or ()) > 1
-    assert all(output.metrics is not None for output in outputs)  # AsyncLLM keeps statistics unless told not to
+    assert all(output.metrics is not None for output in outputs)  # AsyncLLM keeps statistics by default
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_kinds_of_output(run, llm, n):
-    """DELTA adds up to what FINAL_ONLY gives at once and CUMULATIVE ends with, for each of n sequences."""
+    """DELTA outputs add up to the FINAL_ONLY output, as does the last CUMULATIVE one, for each of n sequences."""
 
     def params(kind: RequestOutputKind) -> SamplingParams:
         return SamplingParams(seed=3, n=n, max_tokens=8, ignore_eos=True, output_kind=kind)
@@ -132,7 +132,7 @@ def test_kinds_of_output(run, llm, n):
 
 
 def test_a_slow_reader_loses_nothing(run, llm):
-    """What came while the reader of deltas did something else is one output when it returns."""
+    """Deltas that arrive while their reader is busy are merged into one output."""
 
     async def read_slowly() -> list[RequestOutput]:
         stream = llm.generate(PROMPTS[0], greedy(20, output_kind=DELTA), "slow")
@@ -163,7 +163,7 @@ def test_a_reader_that_stops_gives_its_blocks_back(run, llm):
 
 
 def test_an_error_that_is_thrown_into_a_stream_gives_the_request_up(run, llm):
-    """Whatever its kind: also one that looks like a refusal."""
+    """Any exception thrown into a stream aborts its request, even one that looks like a refusal."""
 
     async def throw() -> None:
         for error in (ValueError("mine"), EngineGenerateError, KeyError("mine")):
@@ -177,7 +177,7 @@ def test_an_error_that_is_thrown_into_a_stream_gives_the_request_up(run, llm):
 
 
 def test_a_forgotten_stream_is_given_up_too(run, llm):
-    """Without `aclose` the event loop does it, when nobody has the stream any more."""
+    """A stream that is garbage-collected without `aclose` aborts its request."""
 
     async def forget() -> None:
         async for _ in llm.generate(PROMPTS[0], greedy(200, n=1), "forgotten"):
@@ -190,7 +190,7 @@ def test_a_forgotten_stream_is_given_up_too(run, llm):
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_cancelled_task_gives_its_request_up(run, llm, n):
-    """All sequences of it; others go on."""
+    """A cancelled task aborts all sequences of its request, and others continue."""
     params = SamplingParams(seed=1, n=n, max_tokens=200, ignore_eos=True)
 
     async def cancel() -> RequestOutput:
@@ -213,7 +213,7 @@ def test_a_cancelled_task_gives_its_request_up(run, llm, n):
 
 
 def test_abort_from_outside(run, llm):
-    """Whoever reads gets a last output, `abort`, with what there was until then; unknown ids are passed over."""
+    """`abort` gives the reader a last output with the tokens so far, and ignores unknown ids."""
 
     async def abort() -> list[list[RequestOutput]]:
         streams = {name: llm.generate(PROMPTS[0], greedy(200), name) for name in ("a", "b", "c")}
@@ -236,7 +236,7 @@ def test_abort_from_outside(run, llm):
 
 
 def test_abort_while_a_request_of_many_sequences_is_being_added(run, llm):
-    """None of its sequences is added any more, and its reader is told that it has ended."""
+    """An abort while sequences are being added stops adding them, and the reader gets the end."""
     params = SamplingParams(n=200, seed=1, max_tokens=100, ignore_eos=True)
 
     async def abort() -> RequestOutput:
@@ -256,7 +256,7 @@ def test_abort_while_a_request_of_many_sequences_is_being_added(run, llm):
 
 
 def test_a_thousand_quick_aborts(run, llm):
-    """Requests that are given up before, at and after their first token, fifty at a time: no block is lost."""
+    """A thousand requests aborted before, at and after their first token lose no block."""
 
     async def quick(number: int) -> None:
         stream = llm.generate(PROMPTS[number % 4], greedy(3), f"quick-{number}")
@@ -281,7 +281,7 @@ def test_a_thousand_quick_aborts(run, llm):
 
 
 def test_an_id_is_taken_while_its_request_runs(run, llm):
-    """A second request of the same id is refused, the first goes on; so with a request of several sequences."""
+    """A second request with an id in use is refused and the first continues, also with several sequences."""
 
     async def twice(n: int) -> RequestOutput:
         params = SamplingParams(seed=1, n=n, max_tokens=10, ignore_eos=True, output_kind=FINAL_ONLY)
@@ -297,14 +297,14 @@ def test_an_id_is_taken_while_its_request_runs(run, llm):
 
 
 def test_one_that_fails_leaves_the_others_alone(run, llm):
-    """Refused here, refused by the engine core, failed in the middle: each caller gets its own, the rest its tokens."""
+    """A request refused by either side, or failed while it ran, raises its own error, and the others finish."""
     stuck = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["ab"]), allowed_token_ids=[5], n=2)
     jobs: list[tuple[Any, SamplingParams]] = [
         ("", greedy()),
         ({"prompt_token_ids": [10**9]}, greedy()),
         (PROMPTS[0], stuck),
         (PROMPTS[0], greedy()),
-        (PROMPTS[1], "no params"),  # type: ignore[list-item]  # on purpose
+        (PROMPTS[1], "no params"),  # type: ignore[list-item]
         (PROMPTS[0], greedy()),
     ]
 
@@ -321,7 +321,7 @@ def test_one_that_fails_leaves_the_others_alone(run, llm):
 
 
 def test_what_vllm_has_and_tracellm_has_not_is_refused_by_name(run, llm):
-    """LoRA and embedding; a name that does not exist is named with the one that was meant."""
+    """LoRA and embedding are refused by name, and a misspelled name is answered with the intended one."""
     with pytest.raises(InvalidRequestError, match="`lora_request`"):
         run(anext(llm.generate(PROMPTS[0], greedy(), "1", lora_request="x")))
     with pytest.raises(InvalidRequestError, match="Did you mean `priority`"):
@@ -335,7 +335,7 @@ def test_what_vllm_has_and_tracellm_has_not_is_refused_by_name(run, llm):
 
 
 def test_what_can_be_asked_of_it(run, llm):
-    """Health, tokenizer, settings; the prefix cache can be emptied when no request holds blocks."""
+    """Health, tokenizer and settings are available, and the prefix cache can be reset when no request holds blocks."""
     run(llm.check_health())
     assert (llm.is_running, llm.errored, llm.is_stopped) == (True, False, False)
     assert run(llm.get_tokenizer()).encode("a") == llm.tokenizer.encode("a")
@@ -354,7 +354,7 @@ def test_what_can_be_asked_of_it(run, llm):
 
 
 def test_trace_headers_go_there_and_back(run, llm):
-    """What the caller gives comes back on every output of the engine core."""
+    """Trace headers of a request come back on every output of the engine core."""
     seen: list[tuple[str, Any]] = []
     process_outputs = llm.output_processor.process_outputs
 
@@ -373,7 +373,7 @@ def test_trace_headers_go_there_and_back(run, llm):
 
 
 def test_another_loop_is_refused_while_this_one_lives(run, llm):
-    """The error says what to do; the engine goes on in its own loop."""
+    """A second event loop is refused with advice, and the engine continues in its own loop."""
     run(llm.check_health())
     with pytest.raises(EngineError, match="in use in another event loop"):
         asyncio.run(anext(llm.generate(PROMPTS[0], greedy(), "1")))
@@ -381,8 +381,8 @@ def test_another_loop_is_refused_while_this_one_lives(run, llm):
 
 
 def test_one_loop_after_another_then_shutdown():
-    """What one `asyncio.run` leaves unfinished is given up; the next has all blocks. Shut down, it says so, twice."""
-    llm = AsyncLLM(**ENGINE, disable_log_stats=True)  # made before there is a loop
+    """Requests left by one `asyncio.run` are aborted, and the next has all blocks; shutdown can be repeated."""
+    llm = AsyncLLM(**ENGINE, disable_log_stats=True)  # made outside an event loop
     assert llm.is_running
     assert llm.prometheus_registry is None
 
@@ -411,7 +411,7 @@ def test_one_loop_after_another_then_shutdown():
 
 
 def test_when_the_engine_process_is_killed():
-    """Every caller, and every later one, gets `EngineDeadError`; `errored` is True; shutdown still works."""
+    """After the engine process is killed, all calls raise `EngineDeadError`, `errored` is True, and shutdown works."""
 
     async def kill() -> None:
         llm = AsyncLLM(**ENGINE)

@@ -1,4 +1,4 @@
-"""`AsyncLLM` with a made-up engine core, which fails where the real one hardly ever does; and the ways to make one."""
+"""Tests of `AsyncLLM` with a fake engine core, for rare faults, and of the ways to construct one."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ HANG_GUARD = 30  # seconds
 
 
 class MadeUpClient:
-    """Notes what it is given, and gives out what a test puts into `outputs`; an exception there is raised."""
+    """Client that records its calls, and returns the test's `outputs`; an exception among them is raised."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
@@ -29,7 +29,7 @@ class MadeUpClient:
         self.aborted: list[str] = []
         self.outputs: asyncio.Queue[EngineCoreOutputs | Exception] = asyncio.Queue()
         self.refuse: dict[str, Exception] = {}
-        """By request id: what `add_request_async` raises."""
+        """Exceptions that `add_request_async` raises, by request id."""
         self.resources = SimpleNamespace(engine_dead=False, dead_error=lambda: EngineDeadError("it is dead"))
 
     async def get_output_async(self) -> EngineCoreOutputs:
@@ -50,39 +50,39 @@ class MadeUpClient:
         self.resources.engine_dead = True
 
     def bring(self, *outputs: EngineCoreOutput) -> None:
-        """A step's outputs."""
+        """Add a step's outputs."""
         self.outputs.put_nowait(EngineCoreOutputs(outputs=list(outputs)))
 
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch) -> None:
-    """No engine core is started in these tests."""
+    """Use the fake client; no engine core is started in these tests."""
     monkeypatch.setattr(EngineCoreClient, "make_async_mp_client", staticmethod(MadeUpClient))
 
 
 def make(**arguments: Any) -> tuple[AsyncLLM, Any]:
-    """An engine without tokenizer, and its client."""
+    """Make an engine without tokenizer, and return it with its client."""
     llm = AsyncLLM(**{"max_model_len": 64, "skip_tokenizer_init": True, "disable_log_stats": True} | arguments)
     return llm, llm.engine_core
 
 
 def run(coroutine: Any) -> Any:
-    """Run it in a loop of its own."""
+    """Run a coroutine in a new event loop."""
     return asyncio.run(asyncio.wait_for(coroutine, HANG_GUARD))
 
 
 def params(n: int = 1) -> SamplingParams:
-    """Deltas."""
+    """Return parameters for deltas."""
     return SamplingParams(n=n, max_tokens=9, output_kind=RequestOutputKind.DELTA)
 
 
 def nothing_is_left(llm: AsyncLLM) -> bool:
-    """Does the front half follow no request?"""
+    """Return whether the front end has no request left."""
     return not llm.output_processor.request_states and not llm.output_processor.parent_requests
 
 
 async def until(condition: Any) -> None:
-    """Let other tasks run until it holds."""
+    """Let other tasks run until the condition holds."""
     while not condition():
         await asyncio.sleep(0)
 
@@ -90,7 +90,7 @@ async def until(condition: Any) -> None:
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("error", [InvalidRequestError("too large"), EngineDeadError("gone"), OSError("no luck")])
 def test_a_request_that_cannot_be_sent_leaves_nothing_behind(n, error):
-    """Neither here nor in the engine core, which may have some of its sequences already."""
+    """A request that cannot be sent is removed here, and its sequences are aborted in the engine core."""
 
     async def refused() -> None:
         llm, client = make()
@@ -105,7 +105,7 @@ def test_a_request_that_cannot_be_sent_leaves_nothing_behind(n, error):
 
 
 def test_a_child_that_is_done_early_does_not_end_the_request():
-    """All sequences are known before the first is sent, so the request is not finished when that one is."""
+    """All sequences are registered before the first is sent, so an early finished child does not end the request."""
 
     async def early() -> None:
         llm, client = make()
@@ -125,14 +125,14 @@ def test_a_child_that_is_done_early_does_not_end_the_request():
 
 
 def test_a_fault_of_ours_is_an_engine_generate_error():
-    """What is no error for people is wrapped: it names the request, and the engine goes on."""
+    """An internal fault raises `EngineGenerateError` with the request's id, and the engine continues."""
 
     async def fail() -> None:
         llm, client = make()
         stream = llm.generate(PROMPT, params(), "r")
         reading = asyncio.create_task(anext(stream))
         await until(lambda: client.added)
-        del llm.output_processor.request_states["r"].logprobs_processor  # a fault
+        del llm.output_processor.request_states["r"].logprobs_processor  # internal fault
         client.bring(EngineCoreOutput("r", [1]))
         with pytest.raises(EngineGenerateError, match=r"Request 'r' has failed.*AttributeError.*can be used again"):
             await reading
@@ -148,7 +148,7 @@ def test_a_fault_of_ours_is_an_engine_generate_error():
 
 @pytest.mark.parametrize("error", [EngineDeadError("it was killed"), RuntimeError("a fault")])
 def test_when_no_more_outputs_come_everybody_is_told(error, caplog):
-    """Those who read get the error, those who come later that the engine is of no use; only a fault is logged."""
+    """When outputs end, readers get the error, later calls a dead engine, and only a fault is logged."""
 
     async def end() -> None:
         llm, client = make()
@@ -171,7 +171,7 @@ def test_when_no_more_outputs_come_everybody_is_told(error, caplog):
 
 
 def test_other_tasks_run_while_many_outputs_are_processed():
-    """A large step's outputs are taken in chunks."""
+    """The outputs of a large step are processed in chunks, with other tasks in between."""
 
     async def many() -> None:
         llm, client = make()
@@ -188,7 +188,7 @@ def test_other_tasks_run_while_many_outputs_are_processed():
 
 
 def test_a_stop_string_ends_the_request_in_the_engine_core_too():
-    """The engine core does not see text: it is told."""
+    """A stop string aborts the request in the engine core, which has no text."""
 
     async def stop() -> None:
         llm, client = make(skip_tokenizer_init=False)
@@ -206,7 +206,7 @@ def test_a_stop_string_ends_the_request_in_the_engine_core_too():
 
 
 def test_an_id_in_other_hands_is_not_aborted():
-    """A reader that leaves late does not take down the request that has got the same id in the meantime."""
+    """A reader that exits late does not abort a newer request with the same id."""
 
     async def late() -> None:
         llm, client = make()
@@ -228,7 +228,7 @@ def test_an_id_in_other_hands_is_not_aborted():
 
 
 def test_it_is_collected_while_its_task_runs():
-    """The task that waits for outputs does not keep the engine alive; when it goes, so does the engine core."""
+    """The output task does not keep the engine alive, and its engine core ends with it."""
 
     async def forget() -> tuple[Any, Any]:
         llm, client = make()
@@ -245,7 +245,7 @@ def test_it_is_collected_while_its_task_runs():
 
 
 def test_ways_to_make_one():
-    """With a model and its arguments, or with settings as in vLLM; statistics are kept unless told otherwise."""
+    """An engine is made from a model and arguments or from a configuration, as in vLLM, with statistics by default."""
     by_name, _ = make(max_model_len=32, disable_log_stats=False)
     assert (by_name.model_config.max_model_len, by_name.log_stats) == (32, True)
     config = by_name.vllm_config
@@ -277,20 +277,20 @@ def test_ways_to_make_one():
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):
-    """One message, before anything is started."""
+    """Invalid arguments are refused in one message, before anything starts."""
     with pytest.raises(EngineError, match=message):
         AsyncLLM(**arguments)
 
 
 def test_the_two_ways_do_not_mix():
-    """Settings that are made already take no further arguments."""
+    """A configuration with further arguments is refused."""
     llm, _ = make()
     with pytest.raises(EngineError, match="goes without `max_model_len`"):
         AsyncLLM(llm.vllm_config, max_model_len=32)
 
 
 def test_a_stat_logger_of_ones_own_is_fed():
-    """With one, statistics are kept even if the usual loggers are not wanted."""
+    """A custom stat logger gets statistics even without the default loggers."""
     seen: list[Any] = []
 
     class Own(StatLoggerBase):

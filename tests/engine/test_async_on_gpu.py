@@ -1,6 +1,6 @@
-"""`async_scheduling=True` on a GPU: the host is never late because it waits for the device in the midst of a step.
+"""Test of `async_scheduling=True` on a GPU: the host never waits for the device within a step.
 
-That outputs are the same there, too, is in test_async_scheduling.py.
+test_async_scheduling.py checks that outputs are the same there.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def unsynchronized(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, which fails where the host would wait for the GPU."""
+    """Wrap a function so that it fails if the host waits for the GPU."""
 
     def watched(*args: Any) -> Any:
         torch.cuda.set_sync_debug_mode("error")
@@ -38,7 +38,7 @@ def unsynchronized(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.gpu
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
 def test_on_a_gpu_no_step_waits(qwen2_checkpoint: Path, eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests come and go, and nothing that they ask for of the sampler makes the host wait before the step's end."""
+    """No sampling parameter and no arrival or end of a request makes the host wait before the step's end."""
     need_triton("cuda")
     asked: list[dict[str, Any]] = [
         {"temperature": 0},
@@ -51,7 +51,7 @@ def test_on_a_gpu_no_step_waits(qwen2_checkpoint: Path, eager: bool, monkeypatch
     params = [SamplingParams(max_tokens=3 + index, ignore_eos=True, **more) for index, more in enumerate(asked)]
     prompts = [{"prompt_token_ids": [5 + 3 * index + i for i in range(1 + 2 * index)]} for index in range(len(asked))]
     llm = LLM(qwen2_checkpoint, enforce_eager=eager, async_scheduling=True, **SETTINGS)
-    once = llm.generate(prompts, params, use_tqdm=False)  # what is compiled and tuned may wait
+    once = llm.generate(prompts, params, use_tqdm=False)  # compiling and tuning may wait
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]
     for name in ("execute_model", "sample_tokens"):
         monkeypatch.setattr(runner, name, unsynchronized(getattr(runner, name)))

@@ -1,6 +1,6 @@
-"""`async_scheduling=True` with a real model: the same outputs by every client, whatever requests ask for.
+"""Tests of `async_scheduling=True` with a real model: every client gets the same outputs.
 
-What the scheduler does by itself is held by sched/test_async_scheduling.py, for many more sequences of events.
+sched/test_async_scheduling.py tests the scheduler alone, with many more sequences of events.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 SETTINGS: dict[str, Any] = {"dtype": "float32", "max_model_len": 96, "block_size": 8, "num_gpu_blocks_override": 24}
 TIGHT = SETTINGS | {"max_num_seqs": 4, "max_num_batched_tokens": 16, "num_gpu_blocks_override": 14}
-"""Prompts are cut up, requests wait, and those that run are preempted."""
+"""Settings that chunk prompts, make requests wait, and preempt running ones."""
 
 
 def workload() -> tuple[list[Any], list[SamplingParams]]:
-    """Prompts that share beginnings, and everything that changes how tokens are chosen or when a request ends."""
+    """Return prompts with shared prefixes, and all parameters that affect tokens or the end of a request."""
     rng = random.Random(0)
     shared = [rng.randrange(3, 500) for _ in range(24)]
     prompts = [
@@ -55,12 +55,12 @@ def workload() -> tuple[list[Any], list[SamplingParams]]:
         for index, more in enumerate(asked + asked)
     ]
     for one in params:
-        one.output_kind = RequestOutputKind.FINAL_ONLY  # else an AsyncLLM tells of n > 1 piece by piece
+        one.output_kind = RequestOutputKind.FINAL_ONLY  # otherwise an AsyncLLM streams n > 1
     return prompts, params
 
 
 def told(outputs: list[RequestOutput]) -> list[Any]:
-    """All that is said of the outputs."""
+    """Return all fields of the outputs."""
     return [
         (
             one.text,
@@ -76,7 +76,7 @@ def told(outputs: list[RequestOutput]) -> list[Any]:
 
 
 class Near(float):
-    """A log probability, whose last digits depend on the company that a request had in its steps."""
+    """Log probability compared with a tolerance, as its last digits depend on the batch."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and abs(self - other) < 1e-3
@@ -85,18 +85,18 @@ class Near(float):
 
 
 def _near(positions: Any) -> Any:
-    """Of log probabilities only that they are near; a position without any is None."""
+    """Wrap log probabilities for a comparison with tolerance; a position without any is None."""
     return positions and [at and {token: Near(one.logprob) for token, one in at.items()} for at in positions]
 
 
 def without_cached(outputs: list[RequestOutput]) -> list[Any]:
-    """The same without how much was cached when a request began, which depends on when that was."""
+    """Remove the number of cached tokens, which depends on when a request began."""
     return [one[:-1] if isinstance(one, tuple) else one for one in told(outputs)]
 
 
 @contextmanager
 def client(multiprocess: bool, **settings: Any) -> Iterator[LLM]:
-    """An LLM whose engine core is an object of its own, or behind sockets in a thread."""
+    """An LLM whose engine core is an object, or runs in a thread behind sockets."""
     with engines_in_threads():
         llm = LLM(multiprocess_mode=multiprocess, **settings)
     yield llm
@@ -105,15 +105,17 @@ def client(multiprocess: bool, **settings: Any) -> Iterator[LLM]:
 
 @pytest.fixture(scope="module")
 def expected() -> list[Any]:
-    """What the plain scheduler's engine gives."""
+    """Return the outputs with the plain scheduler."""
     with client(False, **TIGHT) as llm:
         return without_cached(llm.generate(*workload(), use_tqdm=False))
 
 
 @pytest.mark.parametrize("multiprocess", [False, True], ids=["InprocClient", "SyncMPClient"])
 def test_outputs_are_those_of_the_plain_scheduler(expected: list[Any], multiprocess: bool) -> None:
-    """Greedy and seeded, with penalties, bad words, stops of all kinds, log probabilities, n > 1, in small steps with
-    few blocks; a second time, too, when prompts are cached and a step of the first may still be under way."""
+    """All kinds of parameters give the plain scheduler's outputs, in small steps with few blocks.
+
+    A second run, with cached prompts and perhaps a step of the first under way, gives them too.
+    """
     with client(multiprocess, async_scheduling=True, **TIGHT) as llm:
         for _ in range(2):
             assert without_cached(llm.generate(*workload(), use_tqdm=False)) == expected
@@ -124,7 +126,7 @@ def test_outputs_are_those_of_the_plain_scheduler(expected: list[Any], multiproc
 
 
 def test_outputs_of_an_async_llm_are_the_same(expected: list[Any]) -> None:
-    """Requests that arrive one by one through an `AsyncMPClient`, and one that is given up on the way."""
+    """Requests that arrive one by one at an `AsyncLLM` get the same outputs, while another is aborted."""
 
     async def last(outputs: AsyncIterator[RequestOutput]) -> RequestOutput:
         return [output async for output in outputs][-1]
@@ -147,7 +149,7 @@ def test_outputs_of_an_async_llm_are_the_same(expected: list[Any]) -> None:
 
 
 def test_grammars_are_kept_to() -> None:
-    """A constrained request gets what it gets alone, beside others that go on without waiting for it."""
+    """A constrained request gets the tokens that it gets alone, while others run ahead of its grammar."""
     params = [
         SamplingParams(
             temperature=1.0, seed=1, max_tokens=12, structured_outputs=StructuredOutputsParams(regex="[ab]+c")
@@ -163,7 +165,7 @@ def test_grammars_are_kept_to() -> None:
 
 
 def test_a_request_without_a_token_fails() -> None:
-    """A request with all tokens forbidden fails one step late; the others and the next requests are not harmed."""
+    """A request with all tokens masked fails one step late, and no other request is affected."""
     stuck = SamplingParams(max_tokens=5, allowed_token_ids=[7], min_tokens=2, stop_token_ids=[7])
     greedy = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
     counting = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, frequency_penalty=1.0)
@@ -179,7 +181,7 @@ def test_a_request_without_a_token_fails() -> None:
 
 
 def test_a_step_that_is_not_believed_harms_nobody_else(qwen2_checkpoint: Path) -> None:
-    """When a step computes no numbers, what was launched after it goes with it: the next requests are served."""
+    """A step with invalid numbers fails together with the one launched after it, and the next requests are served."""
     greedy = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
     counting = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, frequency_penalty=1.0)
     with client(False, model=qwen2_checkpoint, async_scheduling=True, dtype="float32", max_num_seqs=4) as llm:
@@ -198,13 +200,13 @@ def test_a_step_that_is_not_believed_harms_nobody_else(qwen2_checkpoint: Path) -
 
 
 def test_an_abort_between_two_steps() -> None:
-    """What was on its way for a request that is given up reaches nobody, not even one under the same id."""
+    """Tokens under way for an aborted request are dropped, even if its id is reused."""
     greedy = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
     with client(False, async_scheduling=True, **SETTINGS) as llm:
         (alone,) = llm.generate({"prompt_token_ids": [9, 8, 7]}, greedy, use_tqdm=False)
         engine = llm.llm_engine
         engine.add_request("a", {"prompt_token_ids": [3, 4, 5, 6]}, greedy)
-        assert engine.step() == []  # launched, and not waited for
+        assert engine.step() == []  # launched, but not waited for
         engine.step()
         engine.abort_request(["a"])
         engine.add_request("a", {"prompt_token_ids": [9, 8, 7]}, greedy)
@@ -225,7 +227,7 @@ def test_an_abort_between_two_steps() -> None:
     ],
 )
 def test_when_steps_are_scheduled_so(asked: bool | None, device: str, settled: tuple[bool, str]) -> None:
-    """As the argument says, else on a GPU; and the configuration says why."""
+    """Asynchronous scheduling follows the argument, by default the device, and the configuration has the reason."""
     args = EngineArgs(async_scheduling=asked, max_num_seqs=8, max_num_batched_tokens=64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EngineArgs, "get_batch_defaults", staticmethod(lambda *_: (64, 8)))
@@ -234,7 +236,7 @@ def test_when_steps_are_scheduled_so(asked: bool | None, device: str, settled: t
 
 
 def test_anything_else_is_refused() -> None:
-    """It is True, False or None."""
+    """Values other than True, False and None are refused."""
     with pytest.raises(EngineError, match="`async_scheduling` must be True, False or None, got 'yes'"):
         EngineArgs(async_scheduling="yes")  # type: ignore[arg-type]
 
@@ -242,12 +244,12 @@ def test_anything_else_is_refused() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
 def test_tokens_on_a_gpu_are_the_same(qwen2_checkpoint: Path, eager: bool) -> None:
-    """With copies that nobody waits for, and inputs that are filled in on the device, also before a graph's replay."""
+    """Tokens on a GPU are the same with asynchronous copies, and with inputs filled in before a graph's replay."""
     need_triton("cuda")
     prompts, params = workload()
     outputs = []
     for async_scheduling in (False, True):
         llm = LLM(qwen2_checkpoint, enforce_eager=eager, async_scheduling=async_scheduling, **TIGHT)
-        params = [one for one in params if not (one.stop or one.bad_words)]  # its tokenizer knows no words
+        params = [one for one in params if not (one.stop or one.bad_words)]  # its tokenizer has no words
         outputs.append(without_cached(llm.generate(prompts[: len(params)], params, use_tqdm=False)))
     assert outputs[0] == outputs[1]

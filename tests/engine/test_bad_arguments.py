@@ -1,4 +1,4 @@
-"""Arguments of `LLM(...)` that cannot be: each is refused by its name, with what is accepted."""
+"""Tests of invalid arguments of `LLM(...)`: each is refused by its name, with the accepted values."""
 
 from typing import Any
 
@@ -70,13 +70,13 @@ GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
     ],
 )
 def test_bad_arguments_are_refused_by_name(qwen2_checkpoint, arguments, message):
-    """Unknown, unsupported and impossible arguments: the message names them and what is accepted."""
+    """Unknown, unsupported and invalid arguments are named with the accepted values."""
     with pytest.raises(EngineError, match=f"(?s){message}"):
         LLM(**{"model": str(qwen2_checkpoint)} | arguments)
 
 
 def test_arguments_of_vllm_that_ask_for_nothing_are_accepted(qwen2_checkpoint):
-    """A script written for vLLM may spell out its defaults."""
+    """Arguments of vLLM at their defaults are accepted."""
     spelled_out: dict[str, Any] = {
         "tensor_parallel_size": 1,
         "trust_remote_code": False,
@@ -87,7 +87,7 @@ def test_arguments_of_vllm_that_ask_for_nothing_are_accepted(qwen2_checkpoint):
 
 
 def test_a_length_that_the_memory_cannot_hold_says_what_would_fit(qwen2_checkpoint, monkeypatch):
-    """`max_model_len` beyond the KV cache is refused with the length that fits, and that length then works."""
+    """`max_model_len` beyond the KV cache is refused with the length that fits, which is then accepted."""
     monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", "0.0001")
     with pytest.raises(EngineError, match=r"max_model_len=256.*Set max_model_len to") as error:
         LLM(str(qwen2_checkpoint), dtype="float32")
@@ -96,19 +96,19 @@ def test_a_length_that_the_memory_cannot_hold_says_what_would_fit(qwen2_checkpoi
 
 
 def test_bytes_that_cannot_hold_a_length_are_named(qwen2_checkpoint):
-    """When `kv_cache_memory_bytes` decides, it is what the message says to raise."""
+    """If `kv_cache_memory_bytes` sets the limit, the message advises raising it."""
     with pytest.raises(EngineError, match=r"max_model_len=256.*kv_cache_memory_bytes"):
         LLM(str(qwen2_checkpoint), kv_cache_memory_bytes=1000)
 
 
 def test_more_kv_cache_than_the_machine_has_is_refused(qwen2_checkpoint, monkeypatch):
-    """The variable is named, with what the machine has."""
+    """A KV cache larger than the machine's memory is refused with the variable's name and the memory's size."""
     monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", "1000000")
     with pytest.raises(EngineError, match=r"TRACELLM_CPU_KVCACHE_SPACE is 1000000 GiB, more than .* GiB\). Lower it"):
         LLM(str(qwen2_checkpoint))
 
 
 def test_an_asynchronous_engine_in_this_process():
-    """It cannot be had: what `LLM` takes for it is refused where every other argument of `LLM` is accepted."""
+    """`AsyncLLM` refuses `multiprocess_mode=False`, and the message names `LLM` for it."""
     with pytest.raises(EngineError, match=r"^AsyncLLM has no argument `multiprocess_mode`: .*use LLM"):
         AsyncLLM(model="tiny", multiprocess_mode=False)

@@ -1,4 +1,4 @@
-"""Requests and settings that cannot be served: one clear message each, and an engine that can be used again."""
+"""Tests of invalid requests and settings: one clear message each, and an engine that still works."""
 
 import threading
 
@@ -14,7 +14,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm(qwen2_checkpoint) -> LLM:
-    """One for all tests here: refusals leave it as it was."""
+    """Shared LLM; refusals leave it unchanged."""
     return LLM(str(qwen2_checkpoint), dtype="float32", max_model_len=64)
 
 
@@ -48,7 +48,7 @@ def llm(qwen2_checkpoint) -> LLM:
     ],
 )
 def test_a_bad_prompt_is_named_and_leaves_nothing_behind(llm, prompt, message):
-    """In a batch the message says which prompt it was; nothing of the batch runs, and the next call works."""
+    """A bad prompt is named by its number, nothing of its batch runs, and the next call works."""
     with pytest.raises(InvalidRequestError, match=f"(?s)^prompts\\[1\\]: .*{message}"):
         llm.generate(["fine", prompt, "fine too"], GREEDY)
     assert is_idle(llm)
@@ -57,7 +57,7 @@ def test_a_bad_prompt_is_named_and_leaves_nothing_behind(llm, prompt, message):
 
 
 def test_all_prompts_are_validated_before_the_first_is_added(llm, monkeypatch):
-    """A bad last prompt is rejected before the engine core has got any request, which it might have run."""
+    """All prompts are validated before the engine core gets the first."""
     added: list[object] = []
     monkeypatch.setattr(llm.llm_engine.engine_core, "add_request", added.append)
     with pytest.raises(InvalidRequestError, match=r"^prompts\[2\]: The prompt is empty"):
@@ -67,19 +67,19 @@ def test_all_prompts_are_validated_before_the_first_is_added(llm, monkeypatch):
 
 @pytest.mark.parametrize("prompts", [None, 3, b"Hello", 1.5])
 def test_what_is_no_prompt_at_all_is_refused(llm, prompts):
-    """Neither a prompt nor a list: the message says what generate takes."""
+    """An input that is neither a prompt nor a list is refused with the accepted types."""
     with pytest.raises(InvalidRequestError, match="generate takes a prompt or a list of prompts"):
         llm.generate(prompts, GREEDY)
 
 
 def test_a_single_prompt_needs_no_number(llm):
-    """When only one prompt was given, the message does not count."""
+    """For a single prompt the message has no number."""
     with pytest.raises(InvalidRequestError, match=r"^The prompt is empty"):
         llm.generate("", GREEDY)
 
 
 def test_a_stop_token_of_another_model_is_told(llm):
-    """It can never be generated, so it does no harm, but it was meant for something."""
+    """A stop token beyond the vocabulary gives a warning."""
     with pytest.warns(UserWarning, match=r"`stop_token_ids` \[9999\] can never be generated: .* 0 to 319"):
         llm.generate("a", SamplingParams(max_tokens=1, stop_token_ids=[5, 9999], min_tokens=1))
 
@@ -108,14 +108,14 @@ def test_a_stop_token_of_another_model_is_told(llm):
     ],
 )
 def test_bad_sampling_parameters_are_refused(llm, params, message):
-    """A wrong number of them, a wrong type, or one that does not suit this model."""
+    """Sampling parameters of a wrong number, a wrong type, or unsuitable for this model are refused."""
     with pytest.raises(InvalidRequestError, match=message):
         llm.generate(["a", "b"], params)
     assert is_idle(llm)
 
 
 def test_allowed_tokens_that_only_the_tokenizer_knows_are_refused(qwen2_checkpoint):
-    """A tokenizer may know more tokens than the model has; those cannot be allowed."""
+    """Allowed tokens beyond the model's vocabulary are refused, even if the tokenizer has them."""
     llm = LLM(str(qwen2_checkpoint), tokenizer="tiny")
     with pytest.raises(InvalidRequestError, match=r"`allowed_token_ids` must hold ids from 0 to 319.*\[400\]"):
         llm.generate({"prompt_token_ids": [1]}, SamplingParams(allowed_token_ids=[5, 400]))
@@ -123,7 +123,7 @@ def test_allowed_tokens_that_only_the_tokenizer_knows_are_refused(qwen2_checkpoi
 
 
 def test_the_bound_on_logprobs_is_the_llms(qwen2_checkpoint):
-    """`max_logprobs` raises it, -1 up to the vocabulary."""
+    """`max_logprobs` raises the limit, and -1 raises it to the vocabulary."""
     for limit, refused, accepted in ((5, 6, 5), (-1, 321, -1), (1000, 321, 320)):
         llm = LLM(str(qwen2_checkpoint), max_logprobs=limit)
         with pytest.raises(InvalidRequestError, match=f"`logprobs` must be at most {min(limit % 1001, 320)}"):
@@ -149,7 +149,7 @@ def test_the_bound_on_logprobs_is_the_llms(qwen2_checkpoint):
     ],
 )
 def test_bad_arguments_of_generate(llm, arguments, message):
-    """Wrong, missing and unknown arguments are told in one message, and nothing runs."""
+    """Wrong, missing and unknown arguments are reported in one message, and nothing runs."""
     with pytest.raises(InvalidRequestError, match=message):
         llm.generate(["a", "b"], GREEDY, **arguments)
     assert is_idle(llm)
@@ -157,7 +157,7 @@ def test_bad_arguments_of_generate(llm, arguments, message):
 
 
 def test_a_misspelt_prompt_argument(llm):
-    """The likeliest slip: the message says what was meant, not that something is missing."""
+    """A misspelled prompt argument is answered with the intended name."""
     with pytest.raises(InvalidRequestError, match=r"generate has no argument `prompt`\. Did you mean `prompts`"):
         llm.generate(prompt="a")
     with pytest.raises(InvalidRequestError, match="generate takes a prompt or a list of prompts"):
@@ -168,7 +168,7 @@ def test_a_misspelt_prompt_argument(llm):
 
 @pytest.mark.parametrize("ask", ["generate", "chat"])
 def test_a_text_that_is_far_too_long_is_not_tokenized(llm, monkeypatch, ask):
-    """Five million characters are refused by their number: no token is that long."""
+    """A text of five million characters is refused by its length, without tokenizing it."""
     text = "All work and no play makes Jack a dull boy. " * (5_000_000 // 44)
     tokenized = []
     encode = type(llm.get_tokenizer()).encode
@@ -189,7 +189,7 @@ def test_a_text_that_is_far_too_long_is_not_tokenized(llm, monkeypatch, ask):
 
 
 def test_a_request_that_the_kv_cache_can_never_hold_is_refused(qwen2_checkpoint):
-    """With few blocks a long request is refused when it comes, by name, and shorter ones go on working."""
+    """A request too large for the KV cache is refused with its name, and shorter ones still run."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=3)
     with pytest.raises(InvalidRequestError, match=r"prompts\[1\]: .*can never run.*KV blocks"):
         llm.generate(["fine", {"prompt_token_ids": [1] * 100}], GREEDY)
@@ -198,7 +198,7 @@ def test_a_request_that_the_kv_cache_can_never_hold_is_refused(qwen2_checkpoint)
 
 
 def test_a_failing_step_leaves_the_engine_usable(llm, monkeypatch):
-    """When a step breaks off, its requests are dropped and what it marked as cached is not believed."""
+    """After a failed step its requests are dropped, and its blocks are not in the prefix cache."""
     prompt = {"prompt_token_ids": [7] * 40}
     expected = llm.generate(prompt, GREEDY)[0].outputs[0].token_ids
     llm.llm_engine.reset_prefix_cache()
@@ -218,7 +218,7 @@ def test_a_failing_step_leaves_the_engine_usable(llm, monkeypatch):
 
 
 def test_two_calls_at_once_are_refused(llm):
-    """A second call while the first runs says so, and takes nothing away from the first; afterwards both work."""
+    """A second call while the first runs is refused, the first is not affected, and later calls work."""
     refusals = []
 
     class Bar:
@@ -247,7 +247,7 @@ def test_two_calls_at_once_are_refused(llm):
 
 
 def test_a_bar_that_is_none(llm):
-    """What is no bar is refused before anything runs."""
+    """An invalid progress bar is refused before anything runs."""
     with pytest.raises(InvalidRequestError, match=r"`use_tqdm` must be True, False or a function.*'yes'"):
         llm.generate("a", GREEDY, use_tqdm="yes")
     assert is_idle(llm)
@@ -267,14 +267,14 @@ def test_a_bar_that_is_none(llm):
     ],
 )
 def test_a_bad_chat_is_refused(llm, content, arguments, message):
-    """Text, template or variables that cannot be; nothing is left behind."""
+    """A chat with a bad message, template or variable is refused, and nothing is left behind."""
     with pytest.raises(InvalidRequestError, match=f"^(The chat template )?{message}"):
         llm.chat([{"role": "user", "content": content}], GREEDY, **arguments)
     assert is_idle(llm)
 
 
 def test_of_several_conversations_the_bad_one_is_named(llm):
-    """The message counts the conversations, then the messages."""
+    """The message numbers the conversation, then its message."""
     good, bad = {"role": "user", "content": "x"}, {"role": "user"}
     with pytest.raises(InvalidRequestError, match=r"^conversations\[1\]: messages\[1\] needs a `content`"):
         llm.chat([[good], [good, bad]], GREEDY)

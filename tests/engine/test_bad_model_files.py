@@ -1,4 +1,4 @@
-"""Model directories with something missing or damaged: the message says which file, and what is wrong with it."""
+"""Tests of model directories with missing or damaged files: the message names the file and the problem."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_weights_that_are_no_numbers(qwen2_checkpoint, tmp_path, value):
-    """A tensor with NaN or infinity in it is named when the model is loaded."""
+    """A tensor with NaN or infinity is named when the model is loaded."""
     name = "model.layers.0.self_attn.q_proj.weight"
     folder = copy(qwen2_checkpoint, tmp_path)
     tensors = load_file(folder / "model.safetensors")
@@ -30,7 +30,7 @@ def test_weights_that_are_no_numbers(qwen2_checkpoint, tmp_path, value):
 
 
 def test_a_model_that_computes_nan_is_not_believed(qwen2_checkpoint, tmp_path):
-    """When numbers outgrow the dtype on the way, the step says so instead of making up tokens."""
+    """A model whose activations overflow raises an error instead of generating tokens."""
     folder = copy(qwen2_checkpoint, tmp_path)
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.0.mlp.down_proj.weight"].mul_(1e4)
@@ -44,7 +44,7 @@ def test_a_model_that_computes_nan_is_not_believed(qwen2_checkpoint, tmp_path):
 
 
 def test_a_weight_file_that_may_not_be_read(qwen2_checkpoint, monkeypatch):
-    """Another error than damage is told as it is."""
+    """An error other than damage is raised unchanged."""
 
     def refuse(path, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(path))
@@ -55,7 +55,7 @@ def test_a_weight_file_that_may_not_be_read(qwen2_checkpoint, monkeypatch):
 
 
 def test_a_weight_file_of_eight_bits(qwen2_checkpoint, tmp_path):
-    """8-bit floats mean little without their scales: refused like other quantized weights."""
+    """8-bit float weights are refused, like other quantized weights."""
     folder = copy(qwen2_checkpoint, tmp_path)
     tensors = load_file(folder / "model.safetensors")
     name = "model.layers.0.self_attn.q_proj.weight"
@@ -66,7 +66,7 @@ def test_a_weight_file_of_eight_bits(qwen2_checkpoint, tmp_path):
 
 
 def test_a_recommendation_that_is_out_of_range(qwen2_checkpoint, tmp_path):
-    """What generation_config.json recommends is checked when it is used, and the message says whose value it is."""
+    """An out-of-range value of generation_config.json is refused when it is used, and the message names the file."""
     folder = copy(qwen2_checkpoint, tmp_path)
     (folder / "generation_config.json").write_text('{"temperature": -3}')
     llm = LLM(str(folder))
@@ -78,7 +78,7 @@ def test_a_recommendation_that_is_out_of_range(qwen2_checkpoint, tmp_path):
 
 
 def copy(folder: Path, target: Path) -> Path:
-    """A checkpoint that a test may spoil."""
+    """A copy of a checkpoint for tests to damage."""
     return Path(shutil.copytree(folder, target / "model"))
 
 
@@ -92,13 +92,13 @@ def copy(folder: Path, target: Path) -> Path:
     ],
 )
 def test_a_model_that_is_not_there(model, message):
-    """A path that does not exist, and a hub id that the hub does not give."""
+    """A path that does not exist, or an unknown hub id, is refused."""
     with pytest.raises(ModelLoadError, match=message):
         LLM(model)
 
 
 def test_a_model_that_is_a_file(qwen2_checkpoint):
-    """The weight file in place of its directory."""
+    """A weight file in place of its directory is refused."""
     with pytest.raises(ModelLoadError, match="is a file; give the directory"):
         LLM(str(qwen2_checkpoint / "model.safetensors"))
 
@@ -121,7 +121,7 @@ def test_a_model_that_is_a_file(qwen2_checkpoint):
     ],
 )
 def test_missing_and_damaged_files(qwen2_checkpoint, tmp_path, file, content, message):
-    """Each file that a model needs, gone or damaged: the message names it."""
+    """Each missing or damaged file is named."""
     folder = copy(qwen2_checkpoint, tmp_path)
     if content is None:
         (folder / file).unlink()
@@ -145,7 +145,7 @@ def test_missing_and_damaged_files(qwen2_checkpoint, tmp_path, file, content, me
     ],
 )
 def test_a_config_that_cannot_be(qwen2_checkpoint, tmp_path, changes, message):
-    """Values that no model has: the message names the entry."""
+    """An invalid entry of config.json is named."""
     folder = copy(qwen2_checkpoint, tmp_path)
     change_config(folder, **changes)
     with pytest.raises(ModelLoadError, match=message):
@@ -153,7 +153,7 @@ def test_a_config_that_cannot_be(qwen2_checkpoint, tmp_path, changes, message):
 
 
 def test_a_vocabulary_without_its_merges(qwen2_checkpoint, tmp_path):
-    """The older layout of a tokenizer is two files; the message names both."""
+    """An older tokenizer with one of its two files missing is refused with both names."""
     folder = copy(qwen2_checkpoint, tmp_path)
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.json").write_text('{"a": 0}')
@@ -162,7 +162,7 @@ def test_a_vocabulary_without_its_merges(qwen2_checkpoint, tmp_path):
 
 
 def test_an_architecture_that_is_not_supported_says_which_are(qwen2_checkpoint, tmp_path):
-    """The message names the checkpoint's architecture and those that can run."""
+    """The message names the checkpoint's architecture and the supported ones."""
     folder = copy(qwen2_checkpoint, tmp_path)
     change_config(folder, architectures=["FalconForCausalLM"], model_type="falcon")
     with pytest.raises(ModelLoadError, match=r"FalconForCausalLM.*Supported: .*OPTForCausalLM.*Qwen2ForCausalLM"):
@@ -170,7 +170,7 @@ def test_an_architecture_that_is_not_supported_says_which_are(qwen2_checkpoint, 
 
 
 def test_a_length_that_is_not_known(qwen2_checkpoint, tmp_path):
-    """Were config.json silent about the length, transformers' default for the architecture counts."""
+    """Without a length in config.json, transformers' default for the architecture is used."""
     folder = copy(qwen2_checkpoint, tmp_path)
     change_config(folder, max_position_embeddings=None)
     assert json.loads((folder / "config.json").read_text()).get("max_position_embeddings") is None

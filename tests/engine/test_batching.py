@@ -1,4 +1,4 @@
-"""What else the engine does never changes what a greedy request gets: its tokens are those it would get alone."""
+"""Tests that a greedy request gets the same tokens alone and in any batch."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ MODEL = Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"
 MAX_MODEL_LEN = 96
 BLOCK = 16
 NEAR = 1e-4
-"""Two log probabilities that are nearer are a tie, which the order of additions may break either way."""
+"""Largest difference of two log probabilities that counts as a tie."""
 
 
 @pytest.fixture(scope="module")
 def alone() -> Callable[[list[int], int], list[int]]:
-    """The tokens of a request that has a roomy engine to itself, computed in one piece and nothing cached."""
+    """Return a request's tokens in an engine of its own, computed in one chunk without caching."""
     llm = LLM(
         str(MODEL),
         dtype="float32",
@@ -44,7 +44,7 @@ def alone() -> Callable[[list[int], int], list[int]]:
 
 
 def _first_tie(positions) -> int:
-    """How many tokens come before the first that another one equalled."""
+    """Return the number of tokens before the first tie."""
     for index, position in enumerate(positions):
         first, second = sorted((one.logprob for one in position.values()), reverse=True)[:2]
         if first - second < NEAR:
@@ -53,7 +53,7 @@ def _first_tie(positions) -> int:
 
 
 def prompts_of(seed: int, count: int) -> Iterator[tuple[list[int], int]]:
-    """Prompts of which many begin alike, and how many tokens each is to get."""
+    """Generate prompts, many with shared prefixes, and the number of tokens of each."""
     rng = random.Random(seed)
     shared = [rng.randrange(1, 4096) for _ in range(MAX_MODEL_LEN)]
     for _ in range(count):
@@ -76,7 +76,7 @@ def prompts_of(seed: int, count: int) -> Iterator[tuple[list[int], int]]:
 def test_greedy_tokens_do_not_depend_on_company(
     alone, seed, count, spare_blocks, max_num_batched_tokens, max_num_seqs, caching, threshold, policy
 ):
-    """Preempted or not, in chunks or not, in a batch or not, from the cache or not: the same tokens."""
+    """Preemption, chunking, batching and prefix caching do not change greedy tokens."""
     llm = LLM(
         str(MODEL),
         dtype="float32",
@@ -89,7 +89,7 @@ def test_greedy_tokens_do_not_depend_on_company(
         long_prefill_token_threshold=threshold,
         scheduling_policy=policy,
     )
-    for again in range(2):  # the second time much of it is cached
+    for again in range(2):  # much of it is cached the second time
         requests = list(prompts_of(seed, count))
         outputs = llm.generate(
             [{"prompt_token_ids": prompt} for prompt, _ in requests],

@@ -1,4 +1,4 @@
-"""The bundled model's files, read without transformers, have the values that transformers reads."""
+"""Tests that the bundled model's files, read without transformers, have the values that transformers reads."""
 
 import copy
 import pickle
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_configuration_is_transformers_own() -> None:
-    """Attributes, also of pickled and copied configurations, have the values and types of transformers'."""
+    """Attributes have the values and types of transformers', also after pickling and copying."""
     config: Any = get_config(str(TINY))
     assert isinstance(config, LightConfig)
     for one in (config, pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
@@ -49,7 +49,7 @@ def test_the_generation_configuration_is_transformers_own() -> None:
 
 
 def test_another_folder_is_read_by_transformers(folder: Path) -> None:
-    """A copy of the bundled model's files in another folder is read by transformers, and with the same result."""
+    """A copy in another folder is read by transformers, with the same result."""
     assert not is_bundled(folder)
     config, tokenizer = get_config(str(folder)), get_tokenizer(str(folder))
     assert isinstance(config, type(CONFIG))
@@ -60,7 +60,7 @@ def test_another_folder_is_read_by_transformers(folder: Path) -> None:
 
 
 def test_overrides_are_for_transformers() -> None:
-    """An `hf_overrides` function gets the configuration of transformers."""
+    """An `hf_overrides` function gets transformers' configuration."""
     seen = []
     changed = get_config(str(TINY), lambda config: seen.append(config) or config)  # type: ignore[func-returns-value]
     assert isinstance(changed, type(CONFIG))
@@ -73,7 +73,7 @@ def test_overrides_are_for_transformers() -> None:
     st.integers(0, 9),
 )
 def test_text_becomes_the_same_tokens_and_back(text: str, length: int) -> None:
-    """Encoded, truncated and decoded as by transformers, special tokens and all."""
+    """Texts are encoded, truncated and decoded as by transformers, with special tokens."""
     tokenizer = LightTokenizer(TINY)
     token_ids = tokenizer.encode(text)
     assert token_ids == TOKENIZER.encode(text)
@@ -88,7 +88,7 @@ def test_text_becomes_the_same_tokens_and_back(text: str, length: int) -> None:
 
 
 def test_the_tokenizer_is_transformers_own() -> None:
-    """Its tokenizer.json is that which transformers makes of it; copies are as good, and others ask transformers."""
+    """The bundled tokenizer.json equals transformers'; copies work, and other folders use transformers."""
     written = PreTrainedTokenizerFast.from_pretrained(TINY).backend_tokenizer.to_str()
     for tokenizer in (LightTokenizer(TINY), copy.deepcopy(LightTokenizer(TINY))):
         assert tokenizer.backend_tokenizer.to_str() == written
@@ -103,7 +103,7 @@ def test_the_tokenizer_is_transformers_own() -> None:
 
 
 def test_what_a_user_changes_in_the_tokenizer_counts() -> None:
-    """`get_tokenizer` gives transformers' tokenizer, always the same, and from then on the engine uses that."""
+    """`get_tokenizer` always returns the same transformers tokenizer, and the engine uses changes to it."""
     llm = LLM(num_gpu_blocks_override=32, max_num_seqs=4)
     before = llm.generate("Hello<new>", GREEDY, use_tqdm=False)[0].prompt_token_ids
     tokenizer = llm.get_tokenizer()

@@ -1,4 +1,4 @@
-"""`LLM.chat`: conversations, templates, tools."""
+"""Tests of `LLM.chat`: conversations, templates and tools."""
 
 import json
 import shutil
@@ -14,12 +14,12 @@ GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm(qwen2_checkpoint) -> LLM:
-    """One for all tests here: each leaves it as it was."""
+    """Shared LLM; each test leaves it unchanged."""
     return LLM(str(qwen2_checkpoint), dtype="float32")
 
 
 def test_chat_fills_in_the_template(llm):
-    """One conversation or several; the prompt is the filled-in template, tokenized without further special tokens."""
+    """The prompt of each conversation is the filled-in template, tokenized without further special tokens."""
     conversation = [{"role": "user", "content": "Hello"}]
     in_parts = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     outputs = llm.chat([conversation, in_parts], GREEDY)
@@ -30,7 +30,7 @@ def test_chat_fills_in_the_template(llm):
 
 
 def test_chat_options(llm):
-    """The answer's opening can be left out, the last message continued, and another template given."""
+    """Options omit the answer's opening, continue the last message, or replace the template."""
     conversation = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Wel"}]
     prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False)[0].prompt
     assert prompt is not None
@@ -41,7 +41,7 @@ def test_chat_options(llm):
     template = "{% for m in messages %}{{ m.content }}{{ mark }}{% endfor %}"
     output = llm.chat(conversation, GREEDY, chat_template=template, chat_template_kwargs={"mark": "!"})[0]
     assert output.prompt == "Hello!Wel!"
-    variables = {"mark": "?", "chat_template": template, "add_generation_prompt": False}  # as vLLM takes them, too
+    variables = {"mark": "?", "chat_template": template, "add_generation_prompt": False}  # accepted by vLLM, too
     assert llm.chat(conversation, GREEDY, chat_template_kwargs=variables)[0].prompt == "Hello?Wel?"
 
 
@@ -68,7 +68,7 @@ def test_chat_with_tools(llm):
 
 
 def test_forms_of_content(llm):
-    """Parts become one text for the template, or stay parts when it wants these; one text is then one part."""
+    """Parts are joined for a template that uses text, and a text is one part for a template that uses parts."""
     conversation = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
@@ -99,13 +99,13 @@ def test_forms_of_content(llm):
     ],
 )
 def test_chat_refuses_what_is_no_conversation(llm, messages, message):
-    """Each mistake is named, with its place."""
+    """Each mistake is reported with its position."""
     with pytest.raises(InvalidRequestError, match=message):
         llm.chat(messages, GREEDY)
 
 
 def test_chat_without_a_template_says_so(qwen2_checkpoint, tmp_path):
-    """A model without chat template says that it has none, and what to do."""
+    """A model without a chat template is refused with advice."""
     folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
     for file in folder.glob("chat_template*"):
         file.unlink()
@@ -116,6 +116,6 @@ def test_chat_without_a_template_says_so(qwen2_checkpoint, tmp_path):
 
 
 def test_a_template_that_refuses_is_a_refused_request(llm):
-    """What a template says in refusing a conversation is in the message."""
+    """A template's error message is part of the refusal."""
     with pytest.raises(InvalidRequestError, match="only one question"):
         llm.chat([{"role": "user", "content": "a"}], chat_template="{{ raise_exception('only one question') }}")

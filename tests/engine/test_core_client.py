@@ -1,4 +1,4 @@
-"""Which client a configuration leads to."""
+"""Tests of the choice of a client."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ NEVER_LOOKED_AT: Any = None
     ],
 )
 def test_the_decision_is_data(multiprocess_mode, asyncio_mode, name):
-    """The two flags decide, and the choice says by which rule; the rule holds for these flags and for no others."""
+    """The two flags determine the choice, which names its rule and holds for no other flags."""
     choice = choose_client(multiprocess_mode, asyncio_mode)
     assert choice.name == name
     flags = [(m, a) for m in (False, True) for a in (False, True)]
@@ -32,7 +32,7 @@ def test_the_decision_is_data(multiprocess_mode, asyncio_mode, name):
 
 @pytest.mark.parametrize(("asyncio_mode", "name"), [(False, "SyncMPClient"), (True, "AsyncMPClient")])
 def test_each_client_is_made_from_the_same_arguments(monkeypatch, asyncio_mode, name):
-    """`make_client` makes the client that was chosen, and hands on what it was given."""
+    """`make_client` makes the chosen client, with unchanged arguments."""
     made = []
     monkeypatch.setattr(mp_client, name, lambda *arguments: made.append(arguments))
     EngineCoreClient.make_client(True, asyncio_mode, NEVER_LOOKED_AT, NEVER_LOOKED_AT, log_stats=False)
@@ -40,14 +40,14 @@ def test_each_client_is_made_from_the_same_arguments(monkeypatch, asyncio_mode, 
 
 
 def test_asyncio_without_a_process_is_refused():
-    """Nothing is built; the message says which flags go together."""
+    """Asyncio without a process is refused with the flags that can be combined, and nothing is built."""
     with pytest.raises(EngineError, match="no client for asyncio_mode=True with multiprocess_mode=False"):
         EngineCoreClient.make_client(False, True, NEVER_LOOKED_AT, NEVER_LOOKED_AT, log_stats=False)
 
 
 @pytest.mark.parametrize("value", [None, "0"])
 def test_the_default_is_in_process(qwen2_checkpoint, monkeypatch, value):
-    """Without the variable, or with 0, the engine core is an object of this process, found where the documents say."""
+    """Without the variable, or with 0, the engine core is an object of this process at the documented attribute."""
     if value is not None:
         monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", value)
     client = LLM(str(qwen2_checkpoint)).llm_engine.engine_core
@@ -60,7 +60,7 @@ def test_the_default_is_in_process(qwen2_checkpoint, monkeypatch, value):
     [("1", None, True), ("0", None, False), ("1", False, False), ("0", True, True), ("nonsense", True, True)],
 )
 def test_the_argument_counts_more_than_the_variable(monkeypatch, variable, argument, expected):
-    """`LLM(multiprocess_mode=...)` decides; where it says nothing, VLLM_ENABLE_V1_MULTIPROCESSING does."""
+    """`LLM(multiprocess_mode=...)` overrides VLLM_ENABLE_V1_MULTIPROCESSING."""
     asked = []
 
     def make_client(multiprocess_mode: bool, **more: Any) -> None:
@@ -75,7 +75,7 @@ def test_the_argument_counts_more_than_the_variable(monkeypatch, variable, argum
 
 
 def test_other_values_are_refused(monkeypatch):
-    """The variable is 0 or 1, the argument True, False or None; the message names the one that is wrong."""
+    """The variable is 0 or 1, the argument True, False or None; other values are refused by name."""
     with pytest.raises(EngineError, match="`multiprocess_mode` must be True, False or None, got 'yes'"):
         LLM(multiprocess_mode="yes")  # type: ignore[arg-type]  # what is tested
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "yes")
@@ -84,7 +84,7 @@ def test_other_values_are_refused(monkeypatch):
 
 
 def test_a_step_without_requests_does_nothing(qwen2_checkpoint):
-    """`step_fn` then returns `(None, False)`, and the client an empty output."""
+    """Without requests `step_fn` returns `(None, False)`, and the client an empty output."""
     client = LLM(str(qwen2_checkpoint)).llm_engine.engine_core
     assert isinstance(client, InprocClient)
     assert client.engine_core.step_fn() == (None, False)
@@ -118,7 +118,7 @@ def test_a_step_has_three_phases_and_says_that_the_model_ran(qwen2_checkpoint, m
 
 
 def test_the_last_step_tells_the_runner_who_has_gone(qwen2_checkpoint):
-    """After an abort a step without tokens still reaches the model runner, which forgets the request."""
+    """After an abort a step without tokens still reaches the model runner, which removes the request."""
     llm = LLM(str(qwen2_checkpoint))
     client = llm.llm_engine.engine_core
     assert isinstance(client, InprocClient)

@@ -1,4 +1,4 @@
-"""Tokens to text, one at a time, for the kinds of tokenizers that models come with."""
+"""Tests of incremental detokenization for the common kinds of tokenizers."""
 
 from functools import cache
 from itertools import pairwise
@@ -17,7 +17,7 @@ from tracellm.tiny import MODEL_DIR
 
 BYTE_FALLBACK = ("llama", "gemma", "mistral")
 TEXT_FAMILIES = ("embedded", "byte-level", *BYTE_FALLBACK)
-"""Those that can write any text."""
+"""Families that can encode any text."""
 TEXTS = st.lists(
     st.sampled_from(["the", " cat", "  ", " ", "\n", "中文", "你好,", "é", "👍🏽", "👨‍👩‍👧‍👦", "ﷺ", "x.", "\t"])
     | st.text(max_size=3),
@@ -27,18 +27,18 @@ TEXTS = st.lists(
 
 @cache
 def tokenizer_of(family: str) -> PreTrainedTokenizerFast:
-    """One of the families, or the tokenizer of the embedded model."""
+    """Return the tokenizer of a family, or of the embedded model."""
     return get_tokenizer(str(MODEL_DIR)) if family == "embedded" else get_family(family)
 
 
 def detokenizer(family: str, prompt: list[int], **params) -> IncrementalDetokenizer:
-    """The detokenizer of a request with this prompt."""
+    """Make the detokenizer of a request with this prompt."""
     request = core_request("0", prompt, SamplingParams(max_tokens=1000, **params), None, 0.0)
     return IncrementalDetokenizer.from_new_request(tokenizer_of(family), request)
 
 
 def deltas(of: IncrementalDetokenizer, steps: list[list[int]]) -> list[str]:
-    """The new text after each step, the last as at the end."""
+    """Return the new text after each step, with the remaining text at the end."""
     pieces = []
     for index, step in enumerate(steps):
         of.update(step, stop_terminated=False)
@@ -47,22 +47,22 @@ def deltas(of: IncrementalDetokenizer, steps: list[list[int]]) -> list[str]:
 
 
 def at_once(family: str, prompt: list[int], token_ids: list[int], skip_special_tokens: bool = True) -> str:
-    """What decoding prompt and output at once adds to decoding the prompt: a space between the two is the output's."""
+    """Return what decoding prompt and output adds to decoding the prompt; a space between belongs to the output."""
     decode = tokenizer_of(family).backend_tokenizer.decode
     before = decode(prompt, skip_special_tokens=skip_special_tokens)
     after = decode(prompt + token_ids, skip_special_tokens=skip_special_tokens)
-    assume(after.startswith(before))  # else the prompt ends inside a character
+    assume(after.startswith(before))  # otherwise the prompt ends inside a character
     return after[len(before) :]
 
 
 def encode(family: str, text: str) -> list[int]:
-    """The text's tokens, without special ones."""
+    """Return the text's tokens, without special ones."""
     return tokenizer_of(family).encode(text, add_special_tokens=False)
 
 
 @st.composite
 def splits(draw: st.DrawFn, token_ids: list[int]) -> list[list[int]]:
-    """The tokens in steps of one or more."""
+    """Generate splits of the tokens into steps of one or more."""
     cuts = draw(st.sets(st.integers(1, max(1, len(token_ids) - 1))))
     edges = [0, *sorted(cut for cut in cuts if cut < len(token_ids)), len(token_ids)]
     return [token_ids[start:end] for start, end in pairwise(edges)]
@@ -72,8 +72,7 @@ def splits(draw: st.DrawFn, token_ids: list[int]) -> list[list[int]]:
 @settings(deadline=None)
 @given(st.data())
 def test_any_text_in_any_steps(family, data):
-    """Whatever the text, where it is cut into prompt and output, and in which steps its tokens come: the deltas add up
-    to what decoding all at once gives, and hold no half characters."""
+    """For any text, prompt and steps, the deltas add up to the text decoded at once, without half characters."""
     ids = encode(family, data.draw(TEXTS.filter(lambda text: text and "\ufffd" not in text)))
     cut = data.draw(st.integers(0, len(ids) - 1))
     prompt, output = ids[:cut] or encode(family, "the"), ids[cut:]
@@ -88,13 +87,13 @@ def test_any_text_in_any_steps(family, data):
 @settings(deadline=None)
 @given(st.data())
 def test_any_tokens_in_any_steps(family, data):
-    """Any tokens at all, special ones, half characters and ill-formed bytes among them, end as the text that decoding
-    all at once gives."""
+    """Any tokens, special or ill-formed, give the text of decoding all at once."""
     ids = st.lists(st.integers(0, len(tokenizer_of(family)) - 1), min_size=1, max_size=20)
     prompt, output = data.draw(ids), data.draw(ids)
     skip = data.draw(st.booleans())
     assume(not at_once(family, [], prompt, skip).endswith("\ufffd"))
-    # As in vLLM, the context is the last four tokens of the prompt or a few more; without text the first space is lost.
+    # The context is the last tokens of the prompt, four or a few more, as in vLLM; without text the first space is
+    # lost.
     assume(len(prompt) <= 4 or at_once(family, [], prompt[-4:], skip))
     of = detokenizer(family, prompt, skip_special_tokens=skip)
     assert "".join(deltas(of, data.draw(splits(output)))) == at_once(family, prompt, output, skip)
@@ -104,8 +103,7 @@ def test_any_tokens_in_any_steps(family, data):
 @settings(deadline=None)
 @given(st.data())
 def test_the_steps_do_not_matter(family, data):
-    """Any tokens after any prompt have the same text whether they come one by one, in larger steps or all at once, and
-    whether the caller wants what is new or all so far."""
+    """Any tokens after any prompt give the same text in any steps, as deltas and cumulatively."""
     ids = st.lists(st.integers(0, len(tokenizer_of(family)) - 1), min_size=1, max_size=20)
     prompt, output = data.draw(ids), data.draw(ids)
     params = {
@@ -128,7 +126,7 @@ def test_the_steps_do_not_matter(family, data):
     ("family", "text"), [("llama", " cat"), ("mistral", " cat"), ("gemma", " cat"), ("wordpiece", " cat")]
 )
 def test_a_space_between_prompt_and_output_is_kept(family, text):
-    """The output's first word brings its space along, though a decoder drops the space at the beginning of a text."""
+    """The space before the output's first word is kept, though decoders drop a text's first space."""
     prompt, both = encode(family, "the"), encode(family, "the cat")
     assert both[: len(prompt)] == prompt
     assert deltas(detokenizer(family, prompt), [[token] for token in both[len(prompt) :]]) == [text]
@@ -136,7 +134,7 @@ def test_a_space_between_prompt_and_output_is_kept(family, text):
 
 @pytest.mark.parametrize("family", BYTE_FALLBACK)
 def test_bytes_make_a_character(family):
-    """A character that the vocabulary lacks comes as bytes, and appears with its last one."""
+    """A character missing in the vocabulary comes as bytes, and appears with its last one."""
     ids = encode(family, "the👍")
     prompt, output = ids[:-4], ids[-4:]
     assert deltas(detokenizer(family, prompt), [[token] for token in output]) == ["", "", "", "👍"]
@@ -144,7 +142,7 @@ def test_bytes_make_a_character(family):
 
 @pytest.mark.parametrize("family", BYTE_FALLBACK)
 def test_ill_formed_bytes_spoil_nothing_before_them(family):
-    """Where a decoder would take back characters that stand before ill-formed bytes, those that were shown stay."""
+    """Characters shown before ill-formed bytes stay, even where a decoder would replace them."""
     thumb, cat = encode(family, "the👍")[-4:], encode(family, "the cat")[-1:]
     pieces = deltas(detokenizer(family, encode(family, "the")), [[token] for token in [*thumb, thumb[0], *cat, *thumb]])
     assert pieces[:5] == ["", "", "", "👍", ""]
@@ -166,7 +164,7 @@ def test_ill_formed_bytes_spoil_nothing_before_them(family):
     ],
 )
 def test_spaces_between_special_tokens(family, params, text):
-    """Spaces that a decoder puts between added tokens can be left out; not when special tokens are skipped."""
+    """Spaces between added tokens can be omitted, but not if special tokens are skipped."""
     ids = tokenizer_of(family).convert_tokens_to_ids(["<|im_start|>", "<tool>", "</s>", "cat", "</s>"])
     of = detokenizer(family, encode(family, "the"), **params)
     assert "".join(deltas(of, [[token] for token in ids])) == text

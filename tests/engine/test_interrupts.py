@@ -1,4 +1,4 @@
-"""Ctrl-C while generating."""
+"""Tests of Ctrl-C during generation."""
 
 import os
 import signal
@@ -13,18 +13,18 @@ GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
 
 def press_ctrl_c() -> None:
-    """SIGINT to this process; Python handles it before the next line."""
+    """Send SIGINT to this process; Python handles it before the next line."""
     os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.fixture
 def llm(qwen2_checkpoint) -> LLM:
-    """A fresh one for each test."""
+    """A new LLM for each test."""
     return LLM(str(qwen2_checkpoint), dtype="float32")
 
 
 def test_ctrl_c_lets_the_step_finish_and_drops_the_rest(llm, monkeypatch):
-    """It comes in the middle of a step: that step ends, the requests are dropped, and the LLM works again."""
+    """Ctrl-C within a step lets it finish, drops the requests, and leaves the LLM usable."""
     prompts = [{"prompt_token_ids": [7] * 40}, "x"]
     expected = [output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY)]
     llm.llm_engine.reset_prefix_cache()
@@ -49,7 +49,7 @@ def test_ctrl_c_lets_the_step_finish_and_drops_the_rest(llm, monkeypatch):
 
 
 def test_a_second_ctrl_c_does_not_wait(llm, monkeypatch):
-    """Pressed twice within a step, it breaks the step off; nothing wrong is cached, and the LLM works again."""
+    """A second Ctrl-C breaks the step off, caches nothing wrong, and leaves the LLM usable."""
     prompt = {"prompt_token_ids": [7] * 40}
     expected = llm.generate(prompt, GREEDY)[0].outputs[0].token_ids
     llm.llm_engine.reset_prefix_cache()
@@ -68,7 +68,7 @@ def test_a_second_ctrl_c_does_not_wait(llm, monkeypatch):
 
 
 def test_ctrl_c_while_prompts_are_added(llm, monkeypatch):
-    """Interrupted before the first step, nothing of the batch is left."""
+    """Ctrl-C before the first step drops the whole batch."""
     process_inputs = llm.processor.process_inputs
 
     def interrupted(*args, **kwargs):
@@ -82,7 +82,7 @@ def test_ctrl_c_while_prompts_are_added(llm, monkeypatch):
 
 
 def test_the_scripts_own_handler_is_called_and_comes_back(llm):
-    """A script that handles SIGINT itself gets it between two steps; afterwards its handler is in place again."""
+    """A script's own SIGINT handler is called between two steps, and is in place again afterwards."""
     seen = []
 
     def handler(signum, frame):
@@ -101,7 +101,7 @@ def test_the_scripts_own_handler_is_called_and_comes_back(llm):
 
 
 def test_other_threads_generate_too(llm):
-    """Only the main thread receives signals; `generate` works in others as well."""
+    """`generate` works in threads other than the main one, which do not receive signals."""
     outputs = []
     thread = threading.Thread(target=lambda: outputs.extend(llm.generate("a", GREEDY)))
     thread.start()

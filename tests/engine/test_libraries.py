@@ -1,4 +1,4 @@
-"""`import_libraries`: how OpenMP's threads wait, and the state of the garbage collector afterwards."""
+"""Tests of `import_libraries`: the wait policy of OpenMP's threads, and the garbage collector's state."""
 
 import json
 import os
@@ -17,7 +17,7 @@ print(json.dumps({name: os.environ.get(name) for name in ("GOMP_SPINCOUNT", "OMP
 
 
 def waits(script: str, **environment: str) -> tuple[str, dict[str, str | None]]:
-    """After how many looks at a barrier a thread sleeps, and what the script finds in its environment."""
+    """Return the spin count of OpenMP's threads, and the script's environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     done = subprocess.run(
         [sys.executable, "-c", script + _TOLD],
@@ -34,23 +34,23 @@ def waits(script: str, **environment: str) -> tuple[str, dict[str, str | None]]:
 
 
 def test_threads_wait_a_moment_and_then_sleep() -> None:
-    """An engine in a fresh process has OpenMP wait briefly, and leaves nothing of that in the environment."""
+    """An engine in a new process has OpenMP spin briefly, and leaves the environment unchanged."""
     assert waits(_ENGINE) == ("3000", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None})
 
 
 def test_the_user_chooses() -> None:
-    """A user's own setting of how OpenMP waits stays."""
+    """A user's own OpenMP setting is kept."""
     assert waits(_LIBRARIES, OMP_WAIT_POLICY="passive") == ("0", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": "passive"})
     assert waits(_LIBRARIES, GOMP_SPINCOUNT="7") == ("7", {"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None})
 
 
 def test_a_torch_that_is_there_is_left_alone() -> None:
-    """Nothing changes where the user has imported torch before, its environment least of all."""
+    """If torch was imported before, nothing is changed."""
     assert waits("import torch\n" + _LIBRARIES) == ("300000", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None})
 
 
 @pytest.mark.parametrize("enabled", ["enable", "disable"])
 def test_the_garbage_collector_is_left_as_it_was(enabled: str) -> None:
-    """After the import the collector is on or off as before, and no object of the user's is frozen."""
+    """The collector is enabled or disabled as before, and none of the user's objects is frozen."""
     script = f"import gc\ngc.{enabled}()\n{_ENGINE}\nassert gc.isenabled() is {enabled == 'enable'}\n"
     subprocess.run([sys.executable, "-c", script + "assert gc.get_freeze_count() == 0"], check=True)

@@ -1,4 +1,4 @@
-"""What an LLM costs before it is used, and what is left of it afterwards."""
+"""Tests of the import of tracellm, and of the cleanup after an LLM."""
 
 import gc
 import subprocess
@@ -11,12 +11,12 @@ GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own."""
+    """Run a script in a new process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 def test_importing_llm_imports_no_torch():
-    """`from tracellm import LLM, SamplingParams` leaves torch and transformers for when a model is loaded."""
+    """`from tracellm import LLM, SamplingParams` does not import torch or transformers."""
     result = run(
         "import sys; from tracellm import LLM, SamplingParams; SamplingParams(temperature=0)\n"
         "print([name for name in ('torch', 'transformers', 'numpy', 'tokenizers', 'tqdm') if name in sys.modules])"
@@ -25,7 +25,7 @@ def test_importing_llm_imports_no_torch():
 
 
 def test_a_refused_argument_is_refused_before_torch_is_imported():
-    """A mistake in an argument is told at once."""
+    """A bad argument is refused before torch is imported."""
     result = run(
         "import sys\nfrom tracellm import LLM\ntry: LLM(mdoel='x')\nexcept ValueError: print('torch' in sys.modules)"
     )
@@ -47,7 +47,7 @@ def test_a_deleted_llm_is_gone(qwen2_checkpoint):
 
 
 def test_the_end_is_silent(qwen2_checkpoint):
-    """A script that generates and ends writes to stdout what it prints, and to stderr nothing."""
+    """A script that generates prints only its own output, and nothing to stderr."""
     result = run(
         f"from tracellm import LLM, SamplingParams\nllm = LLM({str(qwen2_checkpoint)!r})\n"
         "print(len(llm.generate(['a', 'b'], SamplingParams(max_tokens=3, ignore_eos=True))))"
@@ -56,7 +56,7 @@ def test_the_end_is_silent(qwen2_checkpoint):
 
 
 def test_several_llms_do_not_disturb_each_other(qwen2_checkpoint, opt_checkpoint):
-    """Two models, taking turns, generate what each does alone."""
+    """Two models used in turn generate the tokens that each generates alone."""
     folders = [str(qwen2_checkpoint), str(opt_checkpoint)]
     alone = [LLM(folder, dtype="float32").generate("Hello", GREEDY)[0].outputs[0].token_ids for folder in folders]
     llms = [LLM(folder, dtype="float32") for folder in folders]

@@ -1,4 +1,4 @@
-"""`LLM`: forms of prompts, order and ids of outputs, chat, how a generation ends."""
+"""Tests of `LLM`: forms of prompts, order and ids of outputs, ends of generations, settings."""
 
 import io
 import json
@@ -19,12 +19,12 @@ GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm(qwen2_checkpoint) -> LLM:
-    """One for all tests here: each leaves it as it was."""
+    """Shared LLM; each test leaves it unchanged."""
     return LLM(str(qwen2_checkpoint), dtype="float32")
 
 
 def test_without_a_model_it_is_the_embedded_one():
-    """`LLM()` is `LLM("tiny")`, and it knows the capital of France."""
+    """`LLM()` is `LLM("tiny")`, and completes the capital of France."""
     llm = LLM()
     assert llm.model_config.served_model_name == "tiny"
     assert "Paris" in llm.generate("The capital of France is", SamplingParams(temperature=0))[0].outputs[0].text
@@ -42,7 +42,7 @@ def test_all_forms_of_a_prompt_are_one_prompt(llm):
 
 
 def test_outputs_come_in_the_order_of_the_prompts(llm):
-    """Those that finish early do not come first, and each has its prompt, its ids, its text, and why it ended."""
+    """Outputs come in the order of their prompts, each with prompt, ids, text and finish reason."""
     params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in (9, 1, 4)]
     outputs = llm.generate(["one", "two", {"prompt_token_ids": [5, 6]}], params)
     assert [output.prompt for output in outputs] == ["one", "two", None]
@@ -69,7 +69,7 @@ def test_no_prompts_no_outputs(llm):
 
 
 def test_the_users_parameters_stay_as_they_are(llm):
-    """`generate` completes copies of the sampling parameters."""
+    """`generate` does not change the user's sampling parameters."""
     params = SamplingParams(temperature=0, max_tokens=None, stop_token_ids=[7])
     before = repr(params)
     llm.generate({"prompt_token_ids": [1] * 250}, params)
@@ -77,14 +77,14 @@ def test_the_users_parameters_stay_as_they_are(llm):
 
 
 def test_without_max_tokens_it_goes_on_to_the_models_length(llm):
-    """`max_tokens=None` ends where prompt and output together are `max_model_len`."""
+    """`max_tokens=None` ends when prompt and output together have `max_model_len` tokens."""
     output = llm.generate({"prompt_token_ids": [1] * 250}, SamplingParams(max_tokens=None, ignore_eos=True))[0]
     assert len(output.outputs[0].token_ids) == 256 - 250
     assert output.outputs[0].finish_reason == "length"
 
 
 def test_a_stop_token_ends_the_generation(llm):
-    """It is the last of the tokens, is named as the reason, and has no part in the text."""
+    """A stop token is the last of the tokens and the stop reason, and is not part of the text."""
     free = token_ids(llm.generate("Hello", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)))[0]
     stop = free[3]
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, stop_token_ids=[stop])
@@ -96,7 +96,7 @@ def test_a_stop_token_ends_the_generation(llm):
 
 
 def test_a_stop_string_ends_the_generation_in_both_halves(llm):
-    """The text ends before it, and the engine core has nothing left of the request."""
+    """The text ends before a stop string, and the engine core drops the request."""
     free = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=30, ignore_eos=True))[0].outputs[0]
     stop = free.text[5:8]
     completion = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=30, ignore_eos=True, stop=stop))[
@@ -113,7 +113,7 @@ def test_a_stop_string_ends_the_generation_in_both_halves(llm):
 
 
 def test_the_end_of_sequence_token_ends_the_generation(qwen2_checkpoint, tmp_path):
-    """The tokenizer's end-of-sequence token ends it without a stop reason; one of generation_config.json with it."""
+    """The tokenizer's EOS token gives no stop reason, and one of generation_config.json gives one."""
     llm = LLM(str(qwen2_checkpoint), dtype="float32")
     free = token_ids(llm.generate("Hello", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)))[0]
     end = free[2]
@@ -129,7 +129,7 @@ def test_the_end_of_sequence_token_ends_the_generation(qwen2_checkpoint, tmp_pat
 
 
 def test_seeds_make_sampling_repeatable(llm):
-    """A request with a seed is the same each time and in any company; without one, the next draw is another."""
+    """A request with a seed gets the same tokens each time and in any batch, and others change."""
     seeded = SamplingParams(temperature=1.5, seed=7, max_tokens=12, ignore_eos=True)
     free = SamplingParams(temperature=1.5, max_tokens=12, ignore_eos=True)
     alone = token_ids(llm.generate("Hello", seeded))[0]
@@ -138,7 +138,7 @@ def test_seeds_make_sampling_repeatable(llm):
 
 
 def test_the_engines_seed_makes_a_run_repeatable(qwen2_checkpoint):
-    """Two LLMs with one seed draw the same tokens; another seed draws others."""
+    """Two LLMs with the same seed draw the same tokens, and another seed draws others."""
     params = SamplingParams(temperature=1.5, max_tokens=12, ignore_eos=True)
     drawn = [token_ids(LLM(str(qwen2_checkpoint), seed=seed).generate(["a", "b"], params)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -157,7 +157,7 @@ def with_recommendations(qwen2_checkpoint, tmp_path_factory) -> Path:
 
 
 def test_default_sampling_params_are_the_models(with_recommendations):
-    """Without sampling parameters, what generation_config.json recommends is used."""
+    """Without sampling parameters, those recommended by generation_config.json are used."""
     llm = LLM(str(with_recommendations))
     assert llm.get_default_sampling_params() == SamplingParams(
         temperature=0.7, top_p=0.8, top_k=20, min_p=0.05, repetition_penalty=1.1, max_tokens=9
@@ -177,7 +177,7 @@ def test_default_sampling_params_are_the_models(with_recommendations):
     ],
 )
 def test_recommendations_are_the_users_choice(with_recommendations, arguments, expected):
-    """They can be left out or overridden; the further end-of-sequence tokens of the file count all the same."""
+    """Recommendations can be omitted or overridden, and the file's further EOS tokens still count."""
     llm = LLM(str(with_recommendations), **arguments)
     assert llm.get_default_sampling_params() == expected
     request = llm.processor.process_inputs("0", "a", SamplingParams())
@@ -185,7 +185,7 @@ def test_recommendations_are_the_users_choice(with_recommendations, arguments, e
 
 
 def test_recommendations_of_another_directory(qwen2_checkpoint, with_recommendations):
-    """`generation_config` may be a directory with such a file."""
+    """`generation_config` can be a directory with a generation_config.json."""
     llm = LLM(str(qwen2_checkpoint), generation_config=with_recommendations)
     assert llm.get_default_sampling_params().top_k == 20
     with pytest.raises(EngineError, match=r"has no generation_config\.json"):
@@ -193,7 +193,7 @@ def test_recommendations_of_another_directory(qwen2_checkpoint, with_recommendat
 
 
 def test_an_old_checkpoint_has_its_end_of_sequence_tokens_in_the_config(qwen2_checkpoint, tmp_path):
-    """Without generation_config.json, what config.json says of the end of sequence counts."""
+    """Without generation_config.json, the EOS tokens of config.json count."""
     folder = Path(shutil.copytree(qwen2_checkpoint, tmp_path / "model"))
     (folder / "generation_config.json").unlink()
     change_config(folder, eos_token_id=[256, 9])
@@ -202,7 +202,7 @@ def test_an_old_checkpoint_has_its_end_of_sequence_tokens_in_the_config(qwen2_ch
 
 
 def test_the_config_can_be_overridden(qwen2_checkpoint):
-    """`hf_overrides` changes entries of config.json, or all of it by a function."""
+    """`hf_overrides` changes entries of config.json, or replaces it by a function's result."""
     assert LLM(str(qwen2_checkpoint), hf_overrides={"max_position_embeddings": 100}).model_config.max_model_len == 100
 
     def shorten(config):
@@ -213,7 +213,7 @@ def test_the_config_can_be_overridden(qwen2_checkpoint):
 
 
 def test_the_kv_cache_can_be_given_in_bytes(qwen2_checkpoint):
-    """`kv_cache_memory_bytes` is what the KV cache takes, down to a whole block."""
+    """The KV cache takes `kv_cache_memory_bytes`, rounded down to a whole block."""
     config = LLM(str(qwen2_checkpoint), dtype="float32", kv_cache_memory_bytes=10**6).llm_engine.vllm_config
     model = config.model_config
     layer = (
@@ -223,7 +223,7 @@ def test_the_kv_cache_can_be_given_in_bytes(qwen2_checkpoint):
 
 
 def test_without_a_tokenizer(qwen2_checkpoint, llm):
-    """`skip_tokenizer_init` takes and gives tokens only; what needs text is refused by name."""
+    """`skip_tokenizer_init` accepts and returns tokens only, and refuses parameters that need text."""
     bare = LLM(str(qwen2_checkpoint), dtype="float32", skip_tokenizer_init=True)
     prompt = {"prompt_token_ids": [3, 4, 5]}
     output = bare.generate(prompt, GREEDY)[0]
@@ -239,18 +239,18 @@ def test_without_a_tokenizer(qwen2_checkpoint, llm):
 
 
 def test_a_prompt_can_be_truncated(llm):
-    """`truncate_prompt_tokens` keeps the end of a text, and the prompt's text as it was; token ids stay, as in vLLM."""
+    """`truncate_prompt_tokens` keeps the end of a text and the prompt's text, and leaves token ids, as in vLLM."""
     text = "one two three"
     ids = llm.get_tokenizer().encode(text)
     output = llm.generate(text, SamplingParams(temperature=0, truncate_prompt_tokens=4))[0]
     assert (output.prompt, output.prompt_token_ids) == (text, ids[-4:])
     output = llm.generate({"prompt_token_ids": ids}, SamplingParams(temperature=0, truncate_prompt_tokens=4))[0]
     assert output.prompt_token_ids == ids
-    assert llm.get_tokenizer().encode(text) == ids  # the tokenizer does not go on truncating
+    assert llm.get_tokenizer().encode(text) == ids  # the tokenizer does not keep truncating
 
 
 def test_who_runs_first_can_be_said(qwen2_checkpoint):
-    """Under the `priority` policy the lowest numbers begin, in whatever order they came; under `fcfs` the first."""
+    """Under `priority` the lowest numbers begin in any order of arrival, and under `fcfs` the first arrivals."""
     prompts = ["a", "b", "c"]
     for policy, expected in (("priority", ["1", "2", "0"]), ("fcfs", ["0", "1", "2"])):
         llm = LLM(str(qwen2_checkpoint), scheduling_policy=policy, max_num_seqs=1)
@@ -263,7 +263,7 @@ def test_who_runs_first_can_be_said(qwen2_checkpoint):
 
 
 def test_the_prefix_cache_can_be_emptied(llm):
-    """After `reset_prefix_cache` nothing is taken from it."""
+    """After `reset_prefix_cache` no tokens come from the prefix cache."""
     prompt = {"prompt_token_ids": [11] * 40}
     assert [llm.generate(prompt, GREEDY)[0].num_cached_tokens for _ in range(2)] == [0, 32]
     assert llm.reset_prefix_cache()
@@ -271,7 +271,7 @@ def test_the_prefix_cache_can_be_emptied(llm):
 
 
 def test_the_prefix_cache_is_reported(llm):
-    """The second of two equal prompts gets its full blocks from the cache, and says how many tokens these were."""
+    """The second of two equal prompts gets its full blocks from the cache, and reports their tokens."""
     prompt = {"prompt_token_ids": [9] * 40}
     llm.llm_engine.reset_prefix_cache()
     first, second = (llm.generate(prompt, GREEDY)[0] for _ in range(2))
@@ -280,7 +280,7 @@ def test_the_prefix_cache_is_reported(llm):
 
 
 def test_statistics_on_request(qwen2_checkpoint, llm):
-    """`disable_log_stats=False` fills `metrics`; the default leaves it empty."""
+    """`disable_log_stats=False` fills `metrics`, and the default leaves it empty."""
     assert llm.generate("a", GREEDY)[0].metrics is None
     metrics = LLM(str(qwen2_checkpoint), disable_log_stats=False).generate("a", GREEDY)[0].metrics
     assert metrics is not None
@@ -290,7 +290,7 @@ def test_statistics_on_request(qwen2_checkpoint, llm):
 
 
 def test_a_progress_bar_of_ones_own(llm):
-    """`use_tqdm` may be a function; its bar hears after each step how many requests have finished."""
+    """`use_tqdm` can be a function, whose bar is updated after each step with the finished requests."""
     seen = []
 
     class Bar:
@@ -308,7 +308,7 @@ def test_a_progress_bar_of_ones_own(llm):
 
 
 def test_a_progress_bar_on_long_work(monkeypatch):
-    """On a terminal the bar appears when the work takes longer than the delay; elsewhere, or within it, never."""
+    """The bar appears only on a terminal, when the work takes longer than the delay."""
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -333,7 +333,7 @@ def test_nothing_is_printed(llm, capfd):
 
 
 def test_the_models_length_can_be_shortened(qwen2_checkpoint):
-    """`max_model_len` below the model's own is what counts."""
+    """`max_model_len` can be smaller than the model's own length."""
     llm = LLM(str(qwen2_checkpoint), max_model_len=20)
     output = llm.generate({"prompt_token_ids": [1] * 15}, SamplingParams(max_tokens=50, ignore_eos=True))[0]
     assert len(output.outputs[0].token_ids) == 5
@@ -342,7 +342,7 @@ def test_the_models_length_can_be_shortened(qwen2_checkpoint):
 
 
 def test_dtype_auto_is_the_checkpoints(qwen2_checkpoint, tmp_path):
-    """`auto` computes in the checkpoint's dtype, and in bfloat16 where that is float32, as vLLM does."""
+    """`auto` is the checkpoint's dtype, or bfloat16 if that is float32, as in vLLM."""
     import torch
 
     for written, expected in (("float16", torch.float16), ("bfloat16", torch.bfloat16), ("float32", torch.bfloat16)):

@@ -1,4 +1,4 @@
-"""Rows of log probabilities to what the caller gets, and where they come from in a real generation."""
+"""Tests of log probabilities, from the sampler's rows to the request's output."""
 
 import math
 
@@ -16,18 +16,18 @@ PROMPT = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
 
 
 def update(processor: LogprobsProcessor, token_ids: list[int], logprobs: list[float], rank: int) -> None:
-    """One step with one sampled token."""
+    """Process one step with one sampled token."""
     rows = LogprobsLists(np.array([token_ids]), np.array([logprobs]), np.array([rank]))
     processor.update_from_output(EngineCoreOutput("0", token_ids[:1], new_logprobs=rows))
 
 
 def processor(family: str | None = None, logprobs: int | None = 2) -> LogprobsProcessor:
-    """A request's processor, with the tokenizer of a family."""
+    """Make a request's processor with a family's tokenizer."""
     return LogprobsProcessor(family and get_family(family), logprobs, None)
 
 
 def test_the_sampled_token_comes_first_with_its_own_rank():
-    """A token beyond the likeliest ones has its rank in the whole vocabulary; the others are ranked as they come."""
+    """A sampled token outside the most likely ones comes first, with its rank in the whole vocabulary."""
     of = processor()
     update(of, [9, 4, 5], [-3.0, -0.5, -1.0], rank=17)
     assert of.logprobs is not None
@@ -39,7 +39,7 @@ def test_the_sampled_token_comes_first_with_its_own_rank():
 
 
 def test_a_likely_token_is_there_once():
-    """A sampled token that is also among the likeliest keeps the first place, and nothing is doubled."""
+    """A sampled token that is also among the most likely ones appears once, first."""
     of = processor()
     update(of, [5, 4, 5], [-1.0, -0.5, -1.0], rank=2)
     assert of.logprobs is not None
@@ -48,7 +48,7 @@ def test_a_likely_token_is_there_once():
 
 @pytest.mark.parametrize(("wanted", "tokens"), [(0, [9]), (1, [9, 4]), (-1, [9, 4, 5, 6])])
 def test_a_row_is_cut_to_what_the_request_wants(wanted, tokens):
-    """Rows are as long as the batch's greediest request wants them; each request gets its own number, or all."""
+    """Rows have the largest number in the batch, and each request gets its own number, or all."""
     of = processor(logprobs=wanted)
     update(of, [9, 4, 5, 6], [-3.0, -0.5, -1.0, -2.0], rank=17)
     assert of.logprobs is not None
@@ -56,7 +56,7 @@ def test_a_row_is_cut_to_what_the_request_wants(wanted, tokens):
 
 
 def test_the_sum_is_over_the_sampled_tokens():
-    """`cumulative_logprob` adds up what was sampled, whatever else was likely."""
+    """`cumulative_logprob` is the sum over the sampled tokens."""
     of = processor()
     update(of, [9, 4, 5], [-3.0, -0.5, -1.0], rank=17)
     update(of, [4, 4, 5], [-0.25, -0.25, -1.0], rank=1)
@@ -64,7 +64,7 @@ def test_the_sum_is_over_the_sampled_tokens():
 
 
 def test_tokens_are_decoded_one_by_one():
-    """Half a character is U+FFFD, a leading space is dropped where the decoder drops it, special tokens have names."""
+    """Half a character is U+FFFD, leading spaces follow the decoder, and special tokens have their names."""
     tokenizer = get_family("llama")
     cat, byte, end = tokenizer.convert_tokens_to_ids(["▁cat", "<0xE4>", "</s>"])
     of = processor("llama")
@@ -74,7 +74,7 @@ def test_tokens_are_decoded_one_by_one():
 
 
 def test_without_a_tokenizer_tokens_have_no_text():
-    """Under `detokenize=False` every `decoded_token` is None."""
+    """With `detokenize=False` every `decoded_token` is None."""
     of = processor(None)
     update(of, [1, 2, 3], [-1.0, -2.0, -3.0], rank=1)
     assert of.logprobs is not None
@@ -82,14 +82,14 @@ def test_without_a_tokenizer_tokens_have_no_text():
 
 
 def test_nobody_asked():
-    """Without `logprobs` and `prompt_logprobs` there is nothing, not even a sum."""
+    """Without `logprobs` and `prompt_logprobs` there are none, and no sum."""
     of = processor(None, logprobs=None)
     of.update_from_output(EngineCoreOutput("0", [1]))
     assert (of.logprobs, of.cumulative_logprob, of.prompt_logprobs, of.pop_prompt_logprobs()) == (None,) * 4
 
 
 def test_a_prompt_of_one_token_has_nothing_to_tell():
-    """Its log probabilities are [None]: nothing predicts a prompt's first token."""
+    """The prompt log probabilities of one token are [None]."""
     of = LogprobsProcessor(None, None, 3)
     empty = LogprobsTensors(torch.empty(0, 4), torch.empty(0, 4), torch.empty(0))
     of.update_from_output(EngineCoreOutput("0", [1], new_prompt_logprobs_tensors=empty))
@@ -99,19 +99,21 @@ def test_a_prompt_of_one_token_has_nothing_to_tell():
 
 @pytest.fixture(scope="module")
 def checkpoint(qwen2_checkpoint) -> str:
-    """The model of the tests below."""
+    """The checkpoint of the tests below."""
     return str(qwen2_checkpoint)
 
 
 def generate(llm: LLM, prompts: list[list[int]], **params):
-    """Greedy generation from token ids."""
+    """Generate greedily from token ids."""
     sampling_params = SamplingParams(temperature=0, ignore_eos=True, **params)
     return llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling_params, use_tqdm=False)
 
 
 def test_a_prompt_is_told_what_a_generation_was_told(checkpoint):
-    """The log probabilities of generated tokens are, up to rounding, those that the same tokens get as a prompt, in
-    whatever chunks it is computed and whatever the prefix cache holds."""
+    """Tokens get the same log probabilities, up to rounding, when generated and as a prompt.
+
+    Chunks and the prefix cache do not change them.
+    """
     llm = LLM(checkpoint, dtype="float32", max_num_batched_tokens=16, max_num_seqs=4, max_model_len=64, block_size=16)
     (generated,) = generate(llm, [PROMPT * 2], max_tokens=12, logprobs=2)
     tokens = [*generated.prompt_token_ids, *generated.outputs[0].token_ids]
@@ -126,7 +128,7 @@ def test_a_prompt_is_told_what_a_generation_was_told(checkpoint):
 
 
 def test_all_of_the_vocabulary(checkpoint):
-    """With -1 every token of the vocabulary is there, likeliest first, and the probabilities add up to 1."""
+    """With -1 the whole vocabulary is returned, most likely first, and the probabilities add up to 1."""
     llm = LLM(checkpoint, dtype="float32", max_model_len=64, max_logprobs=-1)
     (output,) = generate(llm, [PROMPT], max_tokens=1, logprobs=-1, detokenize=False)
     (position,) = output.outputs[0].logprobs
@@ -136,7 +138,7 @@ def test_all_of_the_vocabulary(checkpoint):
 
 
 def test_a_preempted_request_tells_its_prompt_once(checkpoint):
-    """A request that loses its blocks computes its prompt again, and its log probabilities are as if it had not."""
+    """A preempted request recomputes its prompt, and returns the same prompt log probabilities once."""
     few = LLM(checkpoint, dtype="float32", max_model_len=48, block_size=16, num_gpu_blocks_override=5)
     prompts = [PROMPT, [*reversed(PROMPT)], PROMPT[3:]]
     together = generate(few, prompts, max_tokens=30, logprobs=0, prompt_logprobs=0)

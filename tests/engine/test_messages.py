@@ -1,4 +1,4 @@
-"""The messages between the front half and the engine core can travel as bytes."""
+"""Tests that the messages between the front end and the engine core can be encoded as bytes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTe
 
 
 def only_arrays(value: Any) -> Any:
-    """What a serializer has to know beyond plain values: numpy arrays and tensors, and nothing else."""
+    """Encode numpy arrays and tensors, and refuse other types that are not plain values."""
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return value.tolist()
     raise TypeError(f"{type(value)} is no plain value")
@@ -34,7 +34,7 @@ def test_a_request_survives_the_way():
 
 
 def test_outputs_are_plain_values_and_arrays():
-    """All that an output can hold is encoded; of foreign objects there are only arrays and tensors."""
+    """Every field of an output is a plain value, an array or a tensor."""
     rows, ranks = np.array([[5, 6]]), np.array([1])
     output = EngineCoreOutput(
         "a",

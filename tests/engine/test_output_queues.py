@@ -1,4 +1,4 @@
-"""Outputs that go into queues: what a reader finds there, and what it is told when its request or its engine fails."""
+"""Tests of output queues: outputs, and errors of a request or of the engine."""
 
 import asyncio
 from typing import Any
@@ -18,14 +18,14 @@ DELTA, CUMULATIVE, FINAL_ONLY = RequestOutputKind.DELTA, RequestOutputKind.CUMUL
 
 
 def output(*token_ids: int, index: int = 0, reason: str | None = None) -> RequestOutput:
-    """An output of one sequence, whose text has a letter for each token."""
+    """Make an output of one sequence, whose text has a letter for each token."""
     text = "".join(chr(ord("a") + token) for token in token_ids)
     completion = CompletionOutput(index, text, list(token_ids), finish_reason=reason)
     return RequestOutput("r", None, [1], None, [completion], finished=reason is not None)
 
 
 def tokens(output: RequestOutput | None) -> dict[int, list[int]]:
-    """The tokens of each sequence, by its index."""
+    """Return the tokens of each sequence, by its index."""
     assert output is not None
     return {completion.index: list(completion.token_ids) for completion in output.outputs}
 
@@ -33,7 +33,7 @@ def tokens(output: RequestOutput | None) -> dict[int, list[int]]:
 def follow(
     processor: OutputProcessor, name: str, n: int = 1, kind: RequestOutputKind = DELTA
 ) -> RequestOutputCollector:
-    """Add a request, with its children, whose outputs go to the queue that is returned."""
+    """Add a request, with its children, and return the queue of its outputs."""
     queue = RequestOutputCollector(kind)
     params = SamplingParams(n=n, output_kind=kind, max_tokens=9)
     if n == 1:
@@ -46,7 +46,7 @@ def follow(
 
 
 def test_a_failed_request_counts_as_failed_and_has_no_first_token():
-    """The statistics of its step have it among those that ended, by an error, and no times of tokens it never got."""
+    """The step's statistics count a failed request as finished by an error, without times of tokens."""
     processor = OutputProcessor(None, log_stats=True)
     follow(processor, "a")
     stats = IterationStats()
@@ -57,12 +57,12 @@ def test_a_failed_request_counts_as_failed_and_has_no_first_token():
 
 @pytest.fixture
 def processor() -> OutputProcessor:
-    """One without tokenizer and statistics."""
+    """A processor without tokenizer and statistics."""
     return OutputProcessor(None, log_stats=False)
 
 
 def test_deltas_add_up_until_they_are_taken():
-    """What a reader of deltas has not taken grows, for each sequence; then it begins anew."""
+    """Deltas are merged for each sequence until they are read."""
     queue = RequestOutputCollector(DELTA)
     for part in (output(0), output(5, index=1), output(1, 2), output(3, reason="length")):
         queue.put(part)
@@ -76,7 +76,7 @@ def test_deltas_add_up_until_they_are_taken():
 
 
 def test_of_cumulative_outputs_the_latest_counts():
-    """For each sequence."""
+    """The latest cumulative output of each sequence replaces the one before."""
     queue = RequestOutputCollector(CUMULATIVE)
     for part in (output(0), output(0, 1), output(7, index=2), output(0, 1, 2)):
         queue.put(part)
@@ -84,7 +84,7 @@ def test_of_cumulative_outputs_the_latest_counts():
 
 
 def test_an_error_stays_until_it_is_raised():
-    """It takes the place of outputs before it, and none after it takes its place."""
+    """An error replaces the outputs before it, and outputs after it do not replace it."""
     queue = RequestOutputCollector(DELTA)
     queue.put(output(0))
     queue.put(InvalidRequestError("first"))
@@ -96,7 +96,7 @@ def test_an_error_stays_until_it_is_raised():
 
 
 def test_a_waiting_reader_is_woken():
-    """By an output, or by an error; not by what was taken before."""
+    """An output or an error wakes a waiting reader."""
 
     async def read() -> None:
         queue = RequestOutputCollector(DELTA)
@@ -117,7 +117,7 @@ def test_a_waiting_reader_is_woken():
 
 
 def test_each_output_goes_to_its_own_queue(processor):
-    """Nothing is returned then; a request without a queue gets its outputs returned as ever."""
+    """A request with a queue gets its outputs there, and others are returned."""
     queues = {name: follow(processor, name) for name in "ab"}
     processor.add_request(core_request("c", [1], SamplingParams(max_tokens=3)), None)
     processed = processor.process_outputs([EngineCoreOutput(name, [index]) for index, name in enumerate("abc")])
@@ -128,7 +128,7 @@ def test_each_output_goes_to_its_own_queue(processor):
 @pytest.mark.parametrize("kind", [DELTA, CUMULATIVE, FINAL_ONLY])
 @pytest.mark.parametrize("n", [1, 3])
 def test_what_is_aborted_ends_with_an_output(processor, n, kind):
-    """Its reader sees what there was, and the reason; of several sequences each."""
+    """An aborted request gets a last output with its reason, for each of its sequences."""
     queue = follow(processor, "r", n, kind)
     names = ["r"] if n == 1 else [f"{index}_r" for index in range(n)]
     processor.process_outputs([EngineCoreOutput(name, [5]) for name in names])
@@ -144,7 +144,7 @@ def test_what_is_aborted_ends_with_an_output(processor, n, kind):
 
 
 def test_an_error_of_the_engine_core_ends_one_request(processor):
-    """Its reader gets the reason as an error; of several sequences the others are aborted; other requests go on."""
+    """An error of the engine core is raised to its reader, the other sequences are aborted, and others continue."""
     alone, several, other = follow(processor, "alone"), follow(processor, "several", 3), follow(processor, "other")
     why: dict[str, Any] = {"finish_reason": FinishReason.ERROR, "stop_reason": "no token is left"}
     failed: list[Any] = [EngineCoreOutput(name, [], **why) for name in ("alone", "1_several")]
@@ -158,9 +158,9 @@ def test_an_error_of_the_engine_core_ends_one_request(processor):
 
 
 def test_a_fault_while_its_output_is_made_ends_one_request(processor):
-    """The reader gets it, the engine core is to abort the request, and the others do not notice."""
+    """A fault while an output is made is raised to its reader, the request is aborted, and others continue."""
     broken, other = follow(processor, "broken"), follow(processor, "other")
-    processor.request_states["broken"].detokenizer = None  # a fault
+    processor.request_states["broken"].detokenizer = None  # fault
     processed = processor.process_outputs([EngineCoreOutput("broken", [3]), EngineCoreOutput("other", [4])])
     assert processed.reqs_to_abort == ["broken"]
     with pytest.raises(AttributeError):
@@ -169,7 +169,7 @@ def test_a_fault_while_its_output_is_made_ends_one_request(processor):
 
 
 def test_when_the_engine_dies_everybody_is_told(processor):
-    """Each reader gets an error of its own, with the same words; nothing is followed any more."""
+    """When the engine dies each reader gets its own error with the same message, and no request is left."""
     queues = [follow(processor, name, n) for name, n in (("a", 1), ("b", 2), ("c", 1))]
     assert processor.propagate_error(EngineDeadError("it was killed")) == ["a", "0_b", "1_b", "c"]
     errors = []
@@ -182,7 +182,7 @@ def test_when_the_engine_dies_everybody_is_told(processor):
 
 
 def test_whose_request_it_is(processor):
-    """An id that came into other hands is told apart by its queue."""
+    """A request whose id was reused is identified by its queue."""
     first = follow(processor, "r")
     assert processor.has_queue("r", first)
     processor.abort_requests(["r"])

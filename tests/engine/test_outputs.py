@@ -1,4 +1,4 @@
-"""What the caller gets: the objects, how later outputs join earlier ones, and their three kinds."""
+"""Tests of `RequestOutput`: its fields, how outputs are merged, and their three kinds."""
 
 import pytest
 
@@ -11,23 +11,23 @@ PROMPT = {"prompt_token_ids": [11, 12, 13, 14, 15]}
 
 @pytest.fixture(scope="module")
 def llm(qwen2_checkpoint) -> LLM:
-    """One for all tests here: each leaves it as it was."""
+    """Shared LLM; each test leaves it unchanged."""
     return LLM(str(qwen2_checkpoint), dtype="float32")
 
 
 def completion(index: int = 0, text: str = "a", tokens: tuple[int, ...] = (1,), **fields) -> CompletionOutput:
-    """A continuation with a log probability for each token."""
+    """Make a completion with a log probability for each token."""
     logprobs = [{token: Logprob(-1.0, 1, "t")} for token in tokens]
     return CompletionOutput(index, text, tokens, -1.0 * len(tokens), logprobs, **fields)
 
 
 def output(*completions: CompletionOutput, finished: bool = False) -> RequestOutput:
-    """An output of request `r`."""
+    """Make an output of request `r`."""
     return RequestOutput("r", "p", [7, 8], None, list(completions), finished, num_cached_tokens=0)
 
 
 def run(llm: LLM, kind: RequestOutputKind, **params) -> list[RequestOutput]:
-    """All outputs of one request, step by step."""
+    """Return all outputs of one request, step by step."""
     sampling_params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, output_kind=kind, **params)
     llm.llm_engine.add_request("r", PROMPT, sampling_params)
     outputs = []
@@ -37,7 +37,7 @@ def run(llm: LLM, kind: RequestOutputKind, **params) -> list[RequestOutput]:
 
 
 def test_the_objects_are_printed_as_vllms():
-    """`repr` gives what vLLM 0.11.1 prints for the same output, whatever has no value here included."""
+    """`repr` equals that of vLLM 0.11.1 for the same output."""
     printed = (
         "RequestOutput(request_id=r, prompt='p', prompt_token_ids=[7, 8], encoder_prompt=None, "
         "encoder_prompt_token_ids=None, prompt_logprobs=None, outputs=[CompletionOutput(index=0, text='a', "
@@ -49,7 +49,7 @@ def test_the_objects_are_printed_as_vllms():
 
 
 def test_what_tracellm_does_not_have_is_none(llm):
-    """An output has all attributes of vLLM's; those of LoRA, encoders, images and KV transfer hold nothing."""
+    """An output has all attributes of vLLM's, and those for LoRA, encoders, images and KV transfer are None."""
     (output,) = llm.generate([PROMPT], SamplingParams(max_tokens=1), use_tqdm=False)
     nothing = (output.lora_request, output.encoder_prompt, output.encoder_prompt_token_ids, output.kv_transfer_params)
     assert (*nothing, output.outputs[0].lora_request, output.metrics, output.prompt_logprobs) == (None,) * 7
@@ -57,7 +57,7 @@ def test_what_tracellm_does_not_have_is_none(llm):
 
 
 def test_deltas_are_put_together():
-    """`add` with `aggregate` makes of the deltas what the whole output is; other continuations come beside it."""
+    """`add` with `aggregate` merges deltas into the whole output, and adds completions with another index."""
     merged = output(completion())
     merged.add(output(completion(text="b", tokens=(2, 3)), completion(index=1, text="x")), aggregate=True)
     last = CompletionOutput(0, "c", [4], -4.0, None, finish_reason="stop", stop_reason=4)
@@ -70,7 +70,7 @@ def test_deltas_are_put_together():
 
 
 def test_whole_outputs_replace_each_other():
-    """`add` without `aggregate` keeps the later output of each continuation."""
+    """`add` without `aggregate` keeps the later output of each completion."""
     merged = output(completion(), completion(index=1))
     later = completion(text="ab", tokens=(1, 2))
     merged.add(output(later), aggregate=False)
@@ -80,8 +80,10 @@ def test_whole_outputs_replace_each_other():
 
 
 def test_the_three_kinds_say_the_same(llm):
-    """Deltas added up, the last of the cumulative outputs, and the one final output are equal; the prompt's log
-    probabilities come with the first delta only, with every cumulative output, and with the final one."""
+    """Merged deltas, the last cumulative output and the final output are equal.
+
+    Prompt log probabilities come with the first delta only, with every cumulative output, and with the final one.
+    """
     params = {"logprobs": 2, "prompt_logprobs": 1}
     (final,) = run(llm, RequestOutputKind.FINAL_ONLY, **params)
     cumulative = run(llm, RequestOutputKind.CUMULATIVE, **params)
@@ -101,6 +103,6 @@ def test_the_three_kinds_say_the_same(llm):
 
 
 def test_a_cumulative_output_does_not_grow(llm):
-    """An output that the caller has keeps its tokens and log probabilities while the request runs on."""
+    """A cumulative output does not change while its request runs on."""
     first = run(llm, RequestOutputKind.CUMULATIVE, logprobs=0)[0].outputs[0]
     assert (len(first.token_ids), len(first.logprobs or ())) == (1, 1)

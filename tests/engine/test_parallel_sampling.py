@@ -1,4 +1,4 @@
-"""`n > 1`: ids and seeds of the children, how their outputs come together, and that nothing of them is left behind."""
+"""Tests of `n > 1`: ids and seeds of the children, their merged outputs, and cleanup."""
 
 from itertools import chain
 from typing import Any
@@ -20,22 +20,22 @@ PROMPT: dict[str, Any] = {"prompt_token_ids": [*range(2, 42)]}
 
 @pytest.fixture(scope="module")
 def llm(qwen2_checkpoint) -> LLM:
-    """One for all tests here: each leaves it idle."""
+    """Shared LLM; each test leaves it idle."""
     return LLM(str(qwen2_checkpoint), dtype="float32", disable_log_stats=False)
 
 
 def drawn(**arguments: Any) -> SamplingParams:
-    """Random sampling that goes on to `max_tokens`."""
+    """Return parameters for random sampling up to `max_tokens`."""
     return SamplingParams(**{"temperature": 1.5, "max_tokens": 6, "ignore_eos": True} | arguments)
 
 
 def token_ids(output: RequestOutput) -> list[list[int]]:
-    """The tokens of each of its sequences."""
+    """Return the tokens of each sequence."""
     return [list(completion.token_ids) for completion in output.outputs]
 
 
 def test_each_output_is_that_of_a_request_with_its_seed(llm):
-    """With a seed, the i-th of n outputs is what a request alone draws with seed + i."""
+    """With a seed, the i-th of n outputs is that of a single request with seed + i."""
     together = llm.generate(PROMPT, drawn(n=3, seed=10))[0]
     alone = [token_ids(llm.generate(PROMPT, drawn(seed=10 + index))[0])[0] for index in range(3)]
     assert token_ids(together) == alone
@@ -44,13 +44,13 @@ def test_each_output_is_that_of_a_request_with_its_seed(llm):
 
 
 def test_without_a_seed_the_outputs_differ(llm):
-    """All children draw from the engine's generator, one after the other."""
+    """Without a seed the children's outputs differ."""
     outputs = llm.generate([PROMPT, PROMPT], drawn(n=4, max_tokens=10))
     assert len({tuple(ids) for output in outputs for ids in token_ids(output)}) == 8
 
 
 def test_one_output_for_each_prompt_in_their_order(llm):
-    """Prompts with many outputs and with one may be mixed; ids count prompts, not outputs."""
+    """Prompts with one output and with many can be mixed, and ids count prompts."""
     params = [drawn(n=2), drawn(), drawn(n=3)]
     before = int(llm.generate("x", drawn(max_tokens=1))[0].request_id)
     outputs = llm.generate(["a", PROMPT, "c"], params)
@@ -62,7 +62,7 @@ def test_one_output_for_each_prompt_in_their_order(llm):
 
 
 def test_the_children_share_the_prompts_blocks(llm):
-    """The prefix cache gives the prompt that one child computed to the others."""
+    """The children share the prompt's blocks through the prefix cache."""
     llm.reset_prefix_cache()
     core = llm.llm_engine.engine_core.engine_core
     llm.llm_engine.add_request("p", PROMPT, drawn(n=3))
@@ -76,7 +76,7 @@ def test_the_children_share_the_prompts_blocks(llm):
 
 
 def test_what_the_processor_completes_holds_for_all_children(llm):
-    """`max_tokens=None` and bad words are each child's too, where vLLM 0.11.1 loses them."""
+    """`max_tokens=None` and bad words hold for all children, unlike in vLLM 0.11.1."""
     prompt = {"prompt_token_ids": [5] * 250}
     assert [len(ids) for ids in token_ids(llm.generate(prompt, drawn(n=2, max_tokens=None))[0])] == [6, 6]
     (letter,) = llm.get_tokenizer().encode("a", add_special_tokens=False)
@@ -86,7 +86,7 @@ def test_what_the_processor_completes_holds_for_all_children(llm):
 
 
 def test_outputs_that_end_at_different_times(llm):
-    """The output comes when the last child has finished, with each child's own reason."""
+    """The output comes when the last child has finished, with each child's own finish reason."""
     free = llm.generate(PROMPT, drawn(n=3, seed=20, max_tokens=8))[0]
     stop = token_ids(free)[1][2]
     output = llm.generate(PROMPT, drawn(n=3, seed=20, max_tokens=8, stop_token_ids=[stop]))[0]
@@ -100,7 +100,7 @@ def test_outputs_that_end_at_different_times(llm):
 
 @pytest.mark.parametrize("kind", [RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA])
 def test_while_they_run(llm, kind):
-    """Streamed, each output is that of one child under the parent's id; it is finished when all children are."""
+    """A streamed output is that of one child under the parent's id, and finished when all children are."""
     expected = token_ids(llm.generate(PROMPT, drawn(n=2, seed=5))[0])
     llm.llm_engine.add_request("s", PROMPT, drawn(n=2, seed=5, output_kind=kind))
     seen: list[list[list[int]]] = [[], []]
@@ -119,7 +119,7 @@ def test_while_they_run(llm, kind):
 
 
 def test_aborting_the_parent_aborts_its_children(llm):
-    """The parent's id is enough; a child alone can go too, and the others still make the output."""
+    """Aborting the parent aborts all children, and an aborted child leaves the others running."""
     engine = llm.llm_engine
     engine.add_request("whole", PROMPT, drawn(n=3, output_kind=RequestOutputKind.FINAL_ONLY))
     engine.add_request("part", PROMPT, drawn(n=3, output_kind=RequestOutputKind.FINAL_ONLY))
@@ -137,7 +137,7 @@ def test_aborting_the_parent_aborts_its_children(llm):
 
 
 def test_a_request_that_can_never_run_leaves_no_children(qwen2_checkpoint):
-    """Refused by the engine core, for the KV cache is too small: no child stays, and the LLM works on."""
+    """When the engine core refuses a request for its size, no child is left, and the LLM still works."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=4)
     with pytest.raises(InvalidRequestError, match="can never run"):
         llm.generate({"prompt_token_ids": [1] * 100}, drawn(n=3))
@@ -146,7 +146,7 @@ def test_a_request_that_can_never_run_leaves_no_children(qwen2_checkpoint):
 
 
 def test_ids_in_use_are_refused(llm):
-    """Neither a parent's nor a child's id can be taken twice; who has it goes on undisturbed."""
+    """An id of a running parent or child is refused, and the running request continues."""
     engine = llm.llm_engine
     engine.add_request("1_x", PROMPT, drawn())
     for n in (1, 2):
@@ -162,7 +162,7 @@ def test_ids_in_use_are_refused(llm):
 
 
 def test_an_error_in_a_step_drops_all_children(llm, monkeypatch):
-    """What breaks off the generation leaves no parent and no child."""
+    """An error in a step leaves no parent and no child."""
 
     def fail(*args, **kwargs):
         raise MemoryError("no room")
@@ -176,7 +176,7 @@ def test_an_error_in_a_step_drops_all_children(llm, monkeypatch):
 
 
 def test_the_progress_bar_counts_outputs(llm):
-    """Its total is the number of outputs, and it ends there."""
+    """The progress bar counts outputs."""
     counted = []
 
     class Bar:
@@ -194,14 +194,14 @@ def test_the_progress_bar_counts_outputs(llm):
 
 
 def completion(index: int, reason: str | None = None) -> CompletionOutput:
-    """An output of the child at `index`."""
+    """Make an output of the child at `index`."""
     return CompletionOutput(
         index=index, text="", token_ids=[], cumulative_logprob=None, logprobs=None, finish_reason=reason
     )
 
 
 def test_a_finished_child_is_shown_once():
-    """Streamed: an output of a child that had finished before is not passed on again."""
+    """The output of a child that finished before is not streamed again."""
     parent = ParentRequest("p", SamplingParams(n=2))
     names = [parent.get_child_info(index)[0] for index in range(2)]
     done = completion(0, "stop")
@@ -213,7 +213,7 @@ def test_a_finished_child_is_shown_once():
 
 @given(st.permutations(range(4)))
 def test_in_whatever_order_they_finish(order):
-    """The final output holds the children by index, and comes with the last of them, never before."""
+    """The final output has the children by index, and comes with the last of them in any order."""
     parent = ParentRequest("p", SamplingParams(n=4, output_kind=RequestOutputKind.FINAL_ONLY))
     names = [parent.get_child_info(index)[0] for index in range(4)]
     for index in order[:-1]:
@@ -224,7 +224,7 @@ def test_in_whatever_order_they_finish(order):
 
 
 def test_the_statistics_count_requests_not_children():
-    """A parent is counted when its last child has finished, with its n and the most tokens that a child generated."""
+    """A parent is counted when its last child finishes, with its n and the most tokens of a child."""
     stats = IterationStats()
     parent = ParentRequest("p", SamplingParams(n=2))
     names = [parent.get_child_info(index)[0] for index in range(2)]

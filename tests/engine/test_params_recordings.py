@@ -1,4 +1,4 @@
-"""Parameters, prompts and settings against a real vLLM 0.11.1: what it accepts and refuses, and what it makes of them.
+"""Tests of parameters, prompts and settings against vLLM 0.11.1: accepted, refused, and normalized values.
 
 `params-cases.jsonl` was written by record_params_cases.py in vLLM's environment (tests/fixtures/README.md).
 """
@@ -33,13 +33,13 @@ NUMBERS = ("presence_penalty", "frequency_penalty", "repetition_penalty", "tempe
 
 @cache
 def cases(kind: str) -> list[dict[str, Any]]:
-    """All recorded cases of one kind."""
+    """Return all recorded cases of one kind."""
     with (FIXTURES / "params-cases.jsonl").open(encoding="utf-8") as file:
         return [case for case in map(json.loads, file) if case["kind"] == kind]
 
 
 def revive(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What JSON cannot hold: enum members, and dicts with numbers as keys."""
+    """Restore values that JSON cannot hold: enum members, and dicts with numbers as keys."""
     revived = dict(arguments)
     if "output_kind" in revived:
         revived["output_kind"] = RequestOutputKind[revived["output_kind"]]
@@ -49,7 +49,7 @@ def revive(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def fields_of(params: SamplingParams, recorded: dict[str, Any]) -> dict[str, Any]:
-    """The fields that the recording has, in its form."""
+    """Return the recorded fields in the recording's form."""
     special: dict[str, Any] = {
         "output_kind": params.output_kind.name,
         "logit_bias": params.logit_bias and {str(token): bias for token, bias in params.logit_bias.items()},
@@ -66,8 +66,10 @@ def differences(
     compare: Callable[[dict[str, Any], Any], object],
     stricter: Callable[[dict[str, Any]], bool] = lambda case: False,
 ) -> list[str]:
-    """Cases in which tracellm decides otherwise than recorded, but for those that it refuses on purpose (`stricter`),
-    or makes something else, so that `compare` finds a difference."""
+    """Return the cases that tracellm does not decide as recorded, or for which `compare` finds a difference.
+
+    `stricter` selects accepted cases that tracellm must refuse.
+    """
     found = []
     for case in cases(kind):
         with warnings.catch_warnings():
@@ -86,7 +88,7 @@ def differences(
 
 
 def compare_params(case: dict[str, Any], params: SamplingParams) -> object:
-    """Nothing when all recorded fields are equal, and nothing else differs from the defaults."""
+    """Return what differs from the recorded fields or repr, or from the defaults of other fields, or None."""
     ours = fields_of(params, case["fields"])
     if ours != case["fields"]:
         return ours
@@ -98,14 +100,14 @@ def compare_params(case: dict[str, Any], params: SamplingParams) -> object:
 
 
 def is_refused_on_purpose(case: dict[str, Any]) -> bool:
-    """Numbers that are none (NaN), and an `n` below 1, which vLLM replaces when `best_of` is 1."""
+    """Return whether a value is NaN, or `n` is below 1, which vLLM replaces when `best_of` is 1."""
     arguments = case["arguments"]
     no_number = any(isinstance(arguments.get(name), float) and math.isnan(arguments[name]) for name in NUMBERS)
     return no_number or (arguments.get("n", 1) or 0) < 1
 
 
 def test_sampling_params():
-    """Of some 700 combinations the same are accepted, with the same fields after normalization, and the same repr."""
+    """Some 700 combinations are accepted or refused as in vLLM, with the same normalized fields and repr."""
     assert len(cases("params")) > 600
     assert not differences(
         "params", lambda case: SamplingParams(**revive(case["arguments"])), compare_params, is_refused_on_purpose
@@ -113,14 +115,14 @@ def test_sampling_params():
 
 
 def test_from_optional():
-    """`None` stands for a default, and biases are cut, as in vLLM."""
+    """`None` stands for a default, and biases are clamped, as in vLLM."""
     assert not differences(
         "from_optional", lambda case: SamplingParams.from_optional(**case["arguments"]), compare_params
     )
 
 
 def test_structured_outputs_params():
-    """The same combinations of constraints are accepted, and look the same but for the backend, which vLLM notes."""
+    """The same constraints are accepted with the same fields, except for the backend, which vLLM stores."""
 
     def compare(case: dict[str, Any], params: StructuredOutputsParams) -> object:
         got = (repr(params), params.all_constraints_none())
@@ -128,7 +130,7 @@ def test_structured_outputs_params():
         return got if got != (theirs, case["all_constraints_none"]) else None
 
     def has_unknown_name(case: dict[str, Any]) -> bool:
-        """vLLM drops it without a word."""
+        """Return whether an argument's name is unknown, which vLLM ignores."""
         return "jsn" in case["arguments"]
 
     def make(case: dict[str, Any]) -> StructuredOutputsParams:
@@ -138,7 +140,7 @@ def test_structured_outputs_params():
 
 
 def test_what_model_and_tokenizer_add():
-    """End-of-sequence tokens become stop tokens, and bad words sequences of tokens, as in vLLM."""
+    """EOS tokens become stop tokens, and bad words sequences of tokens, as in vLLM."""
 
     def make(case: dict[str, Any]) -> SamplingParams:
         params = SamplingParams(**case["arguments"])
@@ -155,18 +157,18 @@ def test_what_model_and_tokenizer_add():
 
 @cache
 def config_of(model: str, **settings: Any) -> VllmConfig:
-    """The settings with which the requests were recorded."""
+    """Make the configuration of the recorded requests."""
     return EngineArgs.from_arguments(model=MODELS[model], max_model_len=64, **settings).create_engine_config()
 
 
 @cache
 def processor_of(model: str, **settings: Any) -> Processor:
-    """A processor with these settings; it needs no model."""
+    """Make a processor with these settings, which needs no model."""
     return Processor(config_of(model, **settings), get_tokenizer(config_of(model).model_config.tokenizer))
 
 
 def test_requests():
-    """The same prompts and parameters are refused, and the others become the same tokens and parameters."""
+    """The same requests are refused, and the others get the same tokens and parameters."""
     assert len(cases("request")) > 300
 
     def make(case: dict[str, Any]) -> EngineCoreRequest:
@@ -180,7 +182,7 @@ def test_requests():
         return compare_params(case, request.sampling_params)
 
     def has_unknown_token(case: dict[str, Any]) -> bool:
-        """vLLM compares with one id too many; the model has no embedding for it."""
+        """Return whether a token is one past the vocabulary, which vLLM accepts."""
         return isinstance(case["prompt"], dict) and 4096 in case["prompt"]["prompt_token_ids"]
 
     assert not differences("request", make, compare, has_unknown_token)
@@ -196,7 +198,7 @@ def test_children():
 
 
 def test_settings(monkeypatch):
-    """The arguments of `LLM` become the same settings and the same default sampling, or are refused, as in vLLM."""
+    """Arguments of `LLM` give vLLM's settings and default sampling parameters, or are refused as in vLLM."""
     monkeypatch.setattr(arg_utils, "_device", lambda: torch.device("cpu"))
 
     def make(case: dict[str, Any]) -> VllmConfig:
@@ -221,14 +223,14 @@ ARGUMENTS = [case for case in cases("argument") if not case["name"].startswith("
 
 @pytest.mark.parametrize("case", ARGUMENTS, ids=lambda case: case["name"])
 def test_arguments(case):
-    """Every argument of vLLM's is known here, and its default is accepted."""
+    """Every argument of vLLM's `LLM` exists here, and its default is accepted."""
     name = case["name"]
     assert name in EngineArgs.__dataclass_fields__ or name in UNSUPPORTED_ARGS
-    if "default" in case and name != "model":  # without: one that JSON cannot hold
+    if "default" in case and name != "model":  # without defaults that JSON cannot hold
         EngineArgs.from_arguments(**{name: case["default"]})
 
 
 def test_nothing_is_known_that_vllm_does_not_have():
-    """No argument is invented: all are vLLM's, one of them a later version's."""
+    """All arguments are vLLM's, one of them a later version's."""
     theirs = {case["name"] for case in cases("argument")}
     assert set(UNSUPPORTED_ARGS) | set(EngineArgs.__dataclass_fields__) <= theirs | {"attention_backend"}

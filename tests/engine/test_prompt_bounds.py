@@ -1,4 +1,4 @@
-"""`PromptBounds`: a text never has fewer tokens than it says, and where that cannot be known it says nothing."""
+"""Tests of `PromptBounds`: a lower bound on a text's number of tokens, or 0 if none is known."""
 
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
 
 
 def byte_level(**changes: object) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer whose longest token is "the"; `changes` are its components."""
+    """Make a byte-level tokenizer whose longest token is "the", with these components changed."""
     vocabulary = {piece: index for index, piece in enumerate([*pre_tokenizers.ByteLevel.alphabet(), "th", "the"])}
     backend = Tokenizer(models.BPE(vocabulary, [("t", "h"), ("th", "e")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -28,13 +28,13 @@ def byte_level(**changes: object) -> PreTrainedTokenizerFast:
 
 @cache
 def tiny() -> tuple[PreTrainedTokenizerFast, PromptBounds]:
-    """The embedded model's tokenizer, which composes characters (NFC), and its bounds."""
+    """Return the embedded model's tokenizer, which composes characters (NFC), with its bounds."""
     tokenizer = get_tokenizer(str(TINY))
     return tokenizer, PromptBounds(tokenizer)
 
 
 def test_the_bound_is_reached():
-    """A text that consists of longest tokens has exactly as many as the bound says."""
+    """A text of longest tokens has exactly the bound's number of tokens."""
     bounds = PromptBounds(byte_level())
     assert bounds.longest_token == 3
     assert bounds.min_num_tokens("the" * 5) == len(byte_level().encode("the" * 5)) == 5
@@ -43,7 +43,7 @@ def test_the_bound_is_reached():
 
 @given(st.text(max_size=200) | st.text("e\u0301\u0323\u1100\u1161\u11a8 the\u212b", max_size=200))
 def test_never_more_than_there_are(text):
-    """For any text, composed or not, the bound is at most the number of its tokens."""
+    """The bound is at most the number of tokens, for any text."""
     tokenizer, bounds = tiny()
     assert bounds.longest_token is not None
     assert bounds.min_num_tokens(text) <= len(tokenizer.encode(text, add_special_tokens=False))
@@ -66,14 +66,14 @@ def test_never_more_than_there_are(text):
     ],
 )
 def test_nothing_is_said_of_tokenizers_that_drop_text(tokenizer):
-    """Where a tokenizer may drop or merge text, nothing is known."""
+    """A tokenizer that can drop or merge text has no bound."""
     bounds = PromptBounds(tokenizer)
     assert bounds.longest_token is None
     assert bounds.min_num_tokens("a" * 1000) == 0
 
 
 def test_added_tokens():
-    """Their text counts as it is written, in bytes; one that swallows the spaces around it leaves nothing known."""
+    """Added tokens count in bytes, and one that strips the spaces around it leaves no bound."""
     tokenizer = byte_level()
     tokenizer.add_tokens(["中文中文"])
     assert PromptBounds(tokenizer).longest_token == 12

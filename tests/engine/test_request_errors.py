@@ -1,4 +1,4 @@
-"""An error that ends one request: it alone goes, its caller is told, and the others and the engine go on."""
+"""Tests of errors that end one request, while others and the engine continue."""
 
 import re
 from concurrent.futures import Future
@@ -19,12 +19,12 @@ STUCK = SamplingParams(
 
 @pytest.fixture(scope="module")
 def llm() -> LLM:
-    """One for all tests here: each leaves it idle."""
+    """Shared LLM; each test leaves it idle."""
     return LLM(max_model_len=64, num_gpu_blocks_override=64, disable_log_stats=False)
 
 
 def run(llm: LLM, **params: SamplingParams) -> dict[str, RequestOutput]:
-    """The last outputs of requests that the engine is given by name."""
+    """Run named requests, and return their last outputs."""
     for name, of_request in params.items():
         llm.llm_engine.add_request(name, PROMPT, of_request)
     outputs: dict[str, RequestOutput] = {}
@@ -34,7 +34,7 @@ def run(llm: LLM, **params: SamplingParams) -> dict[str, RequestOutput]:
 
 
 def test_the_others_go_on(llm):
-    """Of three that run together, the one without a token left ends with the reason; the others are as if alone."""
+    """A request without an allowed token ends with the reason, and the others get the same tokens as alone."""
     alone = llm.generate(PROMPT, FREE)[0].outputs[0].token_ids
     outputs = run(llm, before=FREE, stuck=STUCK, after=FREE)
     (stuck,) = outputs["stuck"].outputs
@@ -46,7 +46,7 @@ def test_the_others_go_on(llm):
 
 
 def test_generate_returns_the_others(llm, caplog):
-    """`LLM.generate` returns all outputs, the failed one with the reason `error`, and logs the message."""
+    """`LLM.generate` returns the failed output with the reason `error` among the others, and logs the message."""
     outputs = [output.outputs[0] for output in llm.generate([PROMPT] * 3, [FREE, STUCK, FREE], use_tqdm=False)]
     assert [output.finish_reason for output in outputs] == ["length", "error", "length"]
     assert [len(output.token_ids) for output in outputs] == [6, 0, 6]
@@ -58,7 +58,7 @@ def test_generate_returns_the_others(llm, caplog):
 
 
 def test_in_the_middle_of_a_request(llm):
-    """What was generated until then is there."""
+    """A request that fails later keeps the tokens generated before."""
     first = llm.generate(PROMPT, FREE)[0].outputs[0].token_ids[0]
     # Its first token is allowed once; then it is a bad word after itself.
     word = llm.get_tokenizer().decode([first])
@@ -70,7 +70,7 @@ def test_in_the_middle_of_a_request(llm):
 
 
 def test_one_of_several_sequences(llm):
-    """With `n > 1` the output comes when all have ended, and says of each how."""
+    """With `n > 1` the output comes when all sequences have ended, each with its own reason."""
     params = SamplingParams(temperature=1, n=3, allowed_token_ids=[5], logit_bias={5: -float("inf")})
     params.output_kind = RequestOutputKind.FINAL_ONLY
     output = run(llm, several=params)["several"]
@@ -79,7 +79,7 @@ def test_one_of_several_sequences(llm):
 
 
 def test_a_grammar_that_cannot_be_compiled(llm, monkeypatch):
-    """It was accepted, and then its compilation fails: the request ends with that, before it has run."""
+    """A failed compilation of an accepted grammar ends its request before it has run."""
 
     def grammar_init(self, request):
         failed: Future = Future()

@@ -1,4 +1,4 @@
-"""`SamplingParams`: what is accepted, what is refused and how, and how the model's stop tokens come in."""
+"""Tests of `SamplingParams`: accepted and refused values, and the model's stop tokens."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ from tracellm.engine.sample.sampling_params import (
 
 
 def test_defaults_are_vllms():
-    """Without arguments: the defaults of vLLM 0.11.1."""
+    """The defaults are those of vLLM 0.11.1."""
     params = SamplingParams()
     assert (params.temperature, params.top_p, params.top_k, params.seed) == (1.0, 1.0, 0, None)
     assert (params.max_tokens, params.min_tokens, params.stop, params.stop_token_ids) == (16, 0, [], [])
@@ -97,18 +97,18 @@ def test_defaults_are_vllms():
     ],
 )
 def test_what_is_refused(arguments, message):
-    """Out of range, of the wrong type, unknown, or not here yet: named with its value and what is accepted."""
+    """Values out of range, of a wrong type, unknown or unsupported are named with what is accepted."""
     with pytest.raises(EngineError, match=f"^SamplingParams.*{message}"):
         SamplingParams(**arguments)
 
 
 def test_a_bias_may_forbid_a_token():
-    """Minus infinity is a bias, as in vLLM."""
+    """Minus infinity is an accepted bias, as in vLLM."""
     assert SamplingParams(logit_bias={5: float("-inf"), 6: -100}).logit_bias == {5: float("-inf"), 6: -100}
 
 
 def test_vllms_neutral_values_are_accepted():
-    """What vLLM V1 refuses may be spelled out at its default."""
+    """Parameters that vLLM V1 refuses are accepted at their defaults."""
     assert repr(SamplingParams(best_of=1, logits_processors=[], bad_words=[])) == repr(SamplingParams())
 
 
@@ -123,19 +123,19 @@ def test_vllms_neutral_values_are_accepted():
     ],
 )
 def test_sampling_type(arguments, kind):
-    """Greedy at temperature 0; with a seed of its own the request has its own generator; -1 is no seed."""
+    """The sampling type is greedy at temperature 0 and random otherwise; -1 is no seed."""
     assert SamplingParams(**arguments).sampling_type is kind
 
 
 def test_greedy_ignores_the_filters():
-    """At temperature 0 the filters are off."""
+    """At temperature 0 top-k, top-p and min-p have no effect."""
     greedy = SamplingParams(temperature=0, top_p=0.5, top_k=3, min_p=0.1)
     assert (greedy.top_p, greedy.top_k, greedy.min_p) == (1.0, 0, 0.0)
 
 
 @pytest.mark.parametrize("temperature", [1e-9, 1e-6, 0.0099])
 def test_a_tiny_temperature_is_raised_and_told(temperature):
-    """Above 0 it is not greedy, but raised to what float16 can bear, as in vLLM; the warning is at the user's line."""
+    """A temperature just above 0 is raised to float16's limit, as in vLLM, with a warning at the user's line."""
     with pytest.warns(UserWarning, match=f"temperature={temperature} .*0.01 is used") as caught:
         params = SamplingParams(temperature=temperature)
     assert (params.temperature, params.sampling_type) == (0.01, SamplingType.RANDOM)
@@ -143,21 +143,21 @@ def test_a_tiny_temperature_is_raised_and_told(temperature):
 
 
 def test_one_logprob_is_true():
-    """`True` asks for one; prompt log probabilities keep the prefix cache from being read, as it holds none."""
+    """`True` requests one log probability, and prompt log probabilities disable reading of the prefix cache."""
     params = SamplingParams(logprobs=True, prompt_logprobs=True)
     assert (params.logprobs, params.prompt_logprobs, params.skip_reading_prefix_cache) == (1, 1, True)
     assert SamplingParams(prompt_logprobs=2, skip_reading_prefix_cache=False).skip_reading_prefix_cache is False
 
 
 def test_a_stop_string_is_a_list_of_one():
-    """`stop="x"` is `stop=["x"]`; while streaming, as much text is held back as may begin a stop string."""
+    """`stop="x"` is `stop=["x"]`, and streaming holds back text that may begin a stop string."""
     assert SamplingParams(stop="abc").stop == SamplingParams(stop=["abc"]).stop == ["abc"]
     assert SamplingParams(stop=["abc", "a"]).output_text_buffer_length == 2
     assert SamplingParams(stop="abc", include_stop_str_in_output=True).output_text_buffer_length == 0
 
 
 def test_the_models_end_of_sequence_tokens():
-    """The first is left to the engine; further ones become stop tokens, unless end of sequence is to be ignored."""
+    """Further EOS tokens become stop tokens unless EOS is ignored; the engine handles the first."""
     params = SamplingParams(stop_token_ids=[9])
     params.update_from_generation_config({"eos_token_id": [2, 5]}, model_eos_token_id=2)
     assert params.stop_token_ids == [5, 9]
@@ -171,7 +171,7 @@ def test_the_models_end_of_sequence_tokens():
 
 
 def test_a_clone_is_independent():
-    """What is done to a clone does not reach the original."""
+    """Changes of a clone do not affect the original."""
     original = SamplingParams(stop_token_ids=[1])
     clone = original.clone()
     clone.update_from_generation_config({"eos_token_id": [7]})
@@ -180,13 +180,13 @@ def test_a_clone_is_independent():
 
 
 class Words:
-    """A tokenizer for which a word is one token, with the space before it, if it is not among those in two pieces."""
+    """Tokenizer with one token per word, space included, and two tokens for some words."""
 
     def __init__(self, *in_two: str) -> None:
         self.in_two = in_two
 
     def encode(self, text: str, add_special_tokens: bool) -> list[str]:
-        """Strings stand for ids."""
+        """Return strings in place of ids."""
         assert not add_special_tokens
         return [text[0], text[1:]] if text in self.in_two else [text] if text else []
 
@@ -204,14 +204,14 @@ class Words:
     ],
 )
 def test_bad_words_begin_a_text_or_follow_a_space(tokenizer, words, expected):
-    """Each word gives its tokens, and those with a space before it if these are as many and begin otherwise."""
+    """A bad word is excluded with and without a space before it, if both have as many tokens."""
     params = SamplingParams(bad_words=words)
     params.update_from_tokenizer(tokenizer)
     assert params.bad_words_token_ids == expected
 
 
 def test_a_bad_word_without_tokens():
-    """A tokenizer may drop a character altogether: a word of these cannot be forbidden."""
+    """A bad word without tokens, as some tokenizers drop characters, is refused."""
 
     class Nothing:
         def encode(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -222,7 +222,7 @@ def test_a_bad_word_without_tokens():
 
 
 def test_from_optional():
-    """For servers: `None` is the default, keys of biases may be strings, and biases are cut as in OpenAI's API."""
+    """`None` is the default, keys of biases may be strings, and biases are clamped as in OpenAI's API."""
     params = SamplingParams.from_optional(temperature=None, n=None, top_k=None, logit_bias={"7": 1000, 8: -1.5})
     assert (params.temperature, params.n, params.top_k, params.logit_bias) == (1.0, 1, 0, {7: 100.0, 8: -1.5})
     with pytest.raises(EngineError, match=r"`logit_bias` must map token ids to numbers, got \{'x': 1\}"):
@@ -242,13 +242,13 @@ def test_from_optional():
     ],
 )
 def test_constraints_that_cannot_be(arguments, message):
-    """Two at once, unknown names and wrong types are refused by name."""
+    """Two constraints at once, unknown names and wrong types are refused by name."""
     with pytest.raises(EngineError, match=message):
         StructuredOutputsParams(**arguments)
 
 
 def test_guided_decoding_is_the_older_name():
-    """Parameter and class of vLLM's older name work, and are said to be deprecated."""
+    """vLLM's older parameter and class for constraints work, with a deprecation warning."""
     with pytest.warns(DeprecationWarning, match="use StructuredOutputsParams") as caught:
         guided = GuidedDecodingParams(regex="a+")
     assert caught[0].filename == __file__
@@ -284,7 +284,7 @@ def test_guided_decoding_is_the_older_name():
     )
 )
 def test_they_travel_as_bytes(params):
-    """Between two processes a request goes as msgpack, and comes out equal."""
+    """Parameters are equal after encoding and decoding with msgpack."""
     request = core_request("1", [1, 2], params, 0, 1.5)
     received = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=EngineCoreRequest)
     assert received == request
@@ -292,6 +292,6 @@ def test_they_travel_as_bytes(params):
 
 
 def test_parameters_go_by_name():
-    """A value without a name is refused: in vLLM the first would be `n`, which few would guess."""
+    """Positional arguments are refused."""
     with pytest.raises(EngineError, match=r"by name, as in SamplingParams\(temperature=0\); got 0.5"):
         SamplingParams(0.5)  # type: ignore[call-arg, arg-type]

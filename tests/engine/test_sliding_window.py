@@ -1,6 +1,6 @@
-"""Models with sliding windows through `LLM`: fewer blocks held, the same tokens, and what is refused.
+"""Tests of models with sliding windows through `LLM`: fewer blocks, the same tokens, and refusals.
 
-That the tokens are transformers' is held in test_against_transformers.py.
+test_against_transformers.py compares the tokens with transformers'.
 """
 
 import random
@@ -20,24 +20,24 @@ GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
 
 
 def make_llm(folder: Path, **settings: Any) -> LLM:
-    """An engine that computes in float32, in steps of 32 tokens."""
+    """Make a float32 engine with steps of 32 tokens."""
     usual: dict[str, Any] = {"dtype": "float32", "max_num_batched_tokens": 32, "max_num_seqs": 4}
     return LLM(str(folder), **(usual | settings))
 
 
 def scheduler_of(llm: LLM) -> Any:
-    """Its scheduler."""
+    """Return the LLM's scheduler."""
     return llm.llm_engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
 
 
 def generate(llm: LLM, prompts: list[list[int]]) -> list[list[int]]:
-    """The tokens generated for each."""
+    """Return the tokens generated for each prompt."""
     outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], GREEDY)
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def make_prompts(*lengths: int) -> list[list[int]]:
-    """Random prompts of these lengths."""
+    """Make random prompts of these lengths."""
     rng = random.Random(2)
     return [[rng.randrange(256) for _ in range(length)] for length in lengths]
 
@@ -54,7 +54,7 @@ def make_prompts(*lengths: int) -> list[list[int]]:
 def test_layers_that_keep_the_same_tokens_are_in_one_group(
     family: str, kinds: list[type], family_checkpoint: Callable[[str], Path]
 ) -> None:
-    """Groups are of one kind of attention and share their tensors; the smallest memory holds the longest request."""
+    """Layers are grouped by kind of attention and share tensors, and the minimum memory holds the longest request."""
     llm = make_llm(family_checkpoint(family), max_num_seqs=1)
     config = llm.llm_engine.engine_core.engine_core.kv_cache_config  # type: ignore[attr-defined]
     assert [type(group.kv_cache_spec) for group in config.kv_cache_groups] == kinds
@@ -65,7 +65,7 @@ def test_layers_that_keep_the_same_tokens_are_in_one_group(
 
 
 def test_the_hybrid_manager_changes_the_blocks_and_not_the_tokens(family_checkpoint: Callable[[str], Path]) -> None:
-    """With and without groups, with room and with preemptions, cached and not, a model says the same."""
+    """Groups, preemptions and caching do not change a model's tokens."""
     prompts = make_prompts(90, 40, 12, 70, 90)
     prompts.append([*prompts[0][:64], 1, 2, 3])
     said = []
@@ -87,7 +87,7 @@ def test_the_hybrid_manager_changes_the_blocks_and_not_the_tokens(family_checkpo
 
 
 def test_a_long_text_runs_in_the_blocks_of_its_window(family_checkpoint: Callable[[str], Path]) -> None:
-    """230 tokens in 5 blocks of 16: what has left the window of 24 makes room; with full attention it takes 15."""
+    """230 tokens fit in 5 blocks of 16 with a window of 24, and need 15 blocks with full attention."""
     prompts = make_prompts(210)
     (alone,) = generate(make_llm(family_checkpoint("mistral"), num_gpu_blocks_override=6), prompts)
     assert [alone] == generate(make_llm(family_checkpoint("mistral"), num_gpu_blocks_override=100), prompts)
@@ -97,7 +97,7 @@ def test_a_long_text_runs_in_the_blocks_of_its_window(family_checkpoint: Callabl
 
 @pytest.mark.parametrize("family", ["mistral", "gemma2"])
 def test_a_prefix_is_found_where_only_its_end_is_kept(family: str, family_checkpoint: Callable[[str], Path]) -> None:
-    """After a long request has left most of its windowed blocks, the next with the same beginning reuses the rest."""
+    """A new request reuses the cached end of a prefix, after most of its windowed blocks were freed."""
     llm = make_llm(family_checkpoint(family), num_gpu_blocks_override=40)
     (prompt,) = make_prompts(100)
     first = generate(llm, [prompt])
@@ -107,7 +107,7 @@ def test_a_prefix_is_found_where_only_its_end_is_kept(family: str, family_checkp
 
 
 def test_gemma_in_float16(tmp_path: Path) -> None:
-    """Gemma's numbers grow beyond float16: asked for, it is refused; a float16 checkpoint runs in bfloat16."""
+    """Gemma in float16 is refused, and a float16 checkpoint runs in bfloat16, as its values overflow float16."""
     folder = make_checkpoint(tmp_path, "gemma2", dtype="float16")
     with pytest.raises(EngineError, match=r"one of auto, .* for a model of the type `gemma2`, got 'half'"):
         LLM(str(folder), dtype="half")

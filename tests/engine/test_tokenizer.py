@@ -1,4 +1,4 @@
-"""Which tokenizers are loaded."""
+"""Test of the tokenizers that can be loaded."""
 
 import json
 
@@ -10,8 +10,7 @@ from tracellm.engine.config.tokenizer import get_tokenizer
 
 @pytest.mark.parametrize(("name", "loads"), [("GPT2Tokenizer", True), ("CTRLTokenizer", False)])
 def test_a_tokenizer_written_in_python_is_refused(tmp_path, name, loads):
-    """Without a tokenizer.json, vocab.json and merges.txt will do for one of the tokenizers library; one written in
-    Python, whose tokens could not be decoded one by one, is refused by name."""
+    """Without tokenizer.json, vocab.json and merges.txt are enough, and a tokenizer written in Python is refused."""
     (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "<unk>": 2, "ab": 3}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))

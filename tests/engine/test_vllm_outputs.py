@@ -1,7 +1,7 @@
-"""What comes out, held against recordings of a real vLLM 0.11.1: tests/fixtures/output-cases.jsonl.
+"""Tests of outputs against recordings of vLLM 0.11.1 in tests/fixtures/output-cases.jsonl.
 
-Each case is one request: made-up tokens, log probabilities, events and clock readings, step by step, and what vLLM's
-output processor made of them. tests/fixtures/record_output_cases.py recorded it.
+Each case is one request with invented tokens, log probabilities, events and clock readings, step by step, and the
+results of vLLM's output processor. tests/fixtures/record_output_cases.py recorded it.
 """
 
 import json
@@ -38,7 +38,7 @@ CASES = [
 
 
 def plain(logprobs: SampleLogprobs | PromptLogprobs | None) -> list[list[list[Any]] | None] | None:
-    """Log probabilities as they are in the recording."""
+    """Return log probabilities in the recording's form."""
     if logprobs is None:
         return None
     return [
@@ -50,7 +50,7 @@ def plain(logprobs: SampleLogprobs | PromptLogprobs | None) -> list[list[list[An
 
 
 def request_of(case: dict[str, Any]) -> EngineCoreRequest:
-    """The case's request."""
+    """Make the case's request."""
     params = dict(case["params"])
     kind = RequestOutputKind[params.pop("output_kind", "FINAL_ONLY")]
     sampling_params = SamplingParams(max_tokens=1000, output_kind=kind, **params)
@@ -58,7 +58,7 @@ def request_of(case: dict[str, Any]) -> EngineCoreRequest:
 
 
 def output_of(step: dict[str, Any]) -> EngineCoreOutput:
-    """What the engine core says after one step."""
+    """Make the engine core's output of one step."""
     output = EngineCoreOutput("0", step["token_ids"], num_cached_tokens=16, stop_reason=step.get("stop_reason"))
     if "finish_reason" in step:
         output.finish_reason = FinishReason[step["finish_reason"].upper()]
@@ -78,7 +78,7 @@ def output_of(step: dict[str, Any]) -> EngineCoreOutput:
 
 @cache
 def replay(index: int) -> list[tuple[RequestOutput | None, bool, IterationStats]]:
-    """For each recorded step: the output, whether the engine core is told to end the request, and the statistics."""
+    """For each recorded step, return the output, whether the request is aborted, and the statistics."""
     case = CASES[index]
     processor = OutputProcessor(get_family(case["family"]), log_stats=True)
     processor.add_request(request_of(case), None)
@@ -93,15 +93,15 @@ def replay(index: int) -> list[tuple[RequestOutput | None, bool, IterationStats]
 
 
 def may_go_on(recorded: dict[str, Any]) -> bool:
-    """May our text go on where vLLM's ends? At the end, unless a stop string cut it."""
+    """Return whether our text may be longer than vLLM's: at the end, unless a stop string cut it."""
     return recorded.get("finish_reason") is not None and not isinstance(recorded.get("stop_reason"), str)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_and_reasons_are_vllms(family):
-    """Text, tokens, finish and stop reason of every output are those of vLLM, for every kind of tokenizer.
+    """Text, tokens, finish and stop reasons of every output equal vLLM's, for every kind of tokenizer.
 
-    One thing differs on purpose: bytes at the end that make no character have no text there, and are U+FFFD here.
+    One difference is intended: incomplete bytes at the end have no text in vLLM, and are U+FFFD here.
     """
     compared = longer = 0
     for index, case in enumerate(CASES):
@@ -130,7 +130,7 @@ def test_texts_and_reasons_are_vllms(family):
 
 
 def test_log_probabilities_are_vllms():
-    """Every position has vLLM's tokens with their values, ranks and texts, half characters and special tokens too."""
+    """Every position has vLLM's tokens with their values, ranks and texts."""
     compared = 0
     for index, case in enumerate(CASES):
         for step, (output, _, _) in zip(case["steps"], replay(index), strict=True):
@@ -146,7 +146,7 @@ def test_log_probabilities_are_vllms():
 
 
 def test_times_are_vllms():
-    """The request's own statistics, those of the step and those of the finished request are vLLM's."""
+    """The statistics of each step, of the request and of the finished request equal vLLM's."""
     for index, case in enumerate(CASES):
         steps = replay(index)
         for step, (_, _, stats) in zip(case["steps"], steps, strict=True):

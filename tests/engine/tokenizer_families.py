@@ -1,8 +1,8 @@
-"""Small tokenizers of the kinds that models come with, made with the tokenizers library.
+"""Small tokenizers of the common kinds, made with the tokenizers library.
 
-They differ in what turns tokens into text, their decoder: byte-level BPE knows bytes only; SentencePiece's BPE writes
-spaces as U+2581 and falls back to one token for each byte; with some of these a text's first space is the tokenizer's
-own and is dropped. Also imported by tests/fixtures/record_output_cases.py, in vLLM's environment: so no tracellm here.
+They differ in the decoder. Byte-level BPE has bytes only. SentencePiece's BPE writes spaces as U+2581 and falls back to
+one token per byte; some of these add a space before the text, which decoding drops.
+tests/fixtures/record_output_cases.py imports this module in vLLM's environment, so it imports no tracellm.
 """
 
 from functools import cache
@@ -33,7 +33,7 @@ def _words() -> dict[str, int]:
 
 
 def _llama() -> Tokenizer:
-    """As Llama 2's and Phi-3's: a space before the text, made by the normalizer and stripped by the decoder."""
+    """Make a tokenizer like Llama 2's and Phi-3's: the normalizer adds a leading space, and the decoder strips it."""
     tokenizer = _sentencepiece()
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence(
@@ -43,7 +43,7 @@ def _llama() -> Tokenizer:
 
 
 def _gemma() -> Tokenizer:
-    """As Gemma's: no space is added or taken."""
+    """Make a tokenizer like Gemma's: no space is added or dropped."""
     tokenizer = _sentencepiece()
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
@@ -51,7 +51,7 @@ def _gemma() -> Tokenizer:
 
 
 def _mistral() -> Tokenizer:
-    """As Mistral's newer ones: the same by Metaspace, whose decoder drops the first space."""
+    """Make a tokenizer like Mistral's newer ones: Metaspace adds a leading space, and its decoder drops it."""
     tokenizer = _sentencepiece()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence(
@@ -61,7 +61,7 @@ def _mistral() -> Tokenizer:
 
 
 def _wordpiece() -> Tokenizer:
-    """As BERT's: the decoder puts spaces between tokens, special tokens too."""
+    """Make a tokenizer like BERT's: the decoder puts spaces between tokens, special tokens too."""
     tokenizer = Tokenizer(models.WordPiece(_words(), unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
@@ -69,7 +69,7 @@ def _wordpiece() -> Tokenizer:
 
 
 def _no_decoder() -> Tokenizer:
-    """No decoder: tokens are joined by spaces."""
+    """Make a tokenizer without a decoder: tokens are joined by spaces."""
     tokenizer = Tokenizer(models.WordLevel(_words(), unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
@@ -86,7 +86,7 @@ _MAKERS = {
 
 @cache
 def get_family(name: str) -> PreTrainedTokenizerFast:
-    """The tokenizer of one of `FAMILIES`; byte-level is that of tests/fixtures/tiny-random-qwen2."""
+    """Return the tokenizer of one of `FAMILIES`; byte-level is that of tests/fixtures/tiny-random-qwen2."""
     if name == "byte-level":
         folder = Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"
         return PreTrainedTokenizerFast.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""What tests of a whole `LLM` look at again and again."""
+"""Helpers that inspect a whole `LLM`."""
 
 from collections.abc import Iterable
 
@@ -9,12 +9,12 @@ __all__ = ["is_idle", "token_ids"]
 
 
 def token_ids(outputs: Iterable[RequestOutput]) -> list[list[int]]:
-    """The generated tokens of each request's first output."""
+    """Return the generated tokens of each request's first output."""
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def is_idle(llm: LLM) -> bool:
-    """Is nothing of any request left, on either side?"""
+    """Return whether no request is left on either side."""
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
     pool = scheduler.kv_cache_manager.block_pool
     processor = llm.llm_engine.output_processor

@@ -1,4 +1,4 @@
-"""The server's application in this process, asked without a socket."""
+"""Run the server's application in this process, without a socket."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 @dataclass
 class App:
-    """An application, and the event loop that its engine belongs to."""
+    """Application with the event loop of its engine."""
 
     runner: asyncio.Runner
     app: FastAPI
@@ -37,7 +37,7 @@ class App:
         return self.runner.run(work)
 
     def ask(self, method: str, path: str, **further: Any) -> httpx.Response:
-        """One request, and its whole response."""
+        """Send one request, and return its whole response."""
 
         async def send() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app, root_path=self.args.root_path)
@@ -53,7 +53,7 @@ class App:
 
 
 def events(response: httpx.Response) -> list[Any]:
-    """The events of a stream, which must have been brought to an end."""
+    """Return the events of a complete stream."""
     assert response.headers["content-type"].startswith("text/event-stream")
     lines = [event.removeprefix("data: ") for event in response.text.split("\n\n") if event]
     assert lines.pop() == "[DONE]"

@@ -1,4 +1,4 @@
-"""An engine for tests of the server: real refusals, invented tokens, and it ends a request when it is told to."""
+"""Fake engine for tests of the server: real refusals, invented tokens, failures on request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -13,7 +13,7 @@ from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingPa
 
 
 class FakeEngine:
-    """Answers every prompt with `a`, one each step, as many as are asked for."""
+    """Engine that answers every prompt with `a` per step, up to the requested number of tokens."""
 
     prometheus_registry = None
 
@@ -25,13 +25,13 @@ class FakeEngine:
         self.errored = False
         self.dead_error = EngineDeadError()
         self.fails_after: int | None = None
-        """After so many tokens `failure` is raised."""
+        """Number of tokens after which `failure` is raised."""
         self.failure: BaseException = EngineDeadError()
         self.stalls_after: int | None = None
-        """After so many tokens nothing comes any more."""
+        """Number of tokens after which no more come."""
         self.stalled = asyncio.Event()
         self.requests: list[dict[str, Any]] = []
-        """What `generate` was called with."""
+        """Arguments of the calls of `generate`."""
         self.given_up: list[str] = []
 
     async def get_tokenizer(self) -> Any:

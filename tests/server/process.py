@@ -1,4 +1,4 @@
-"""`tracellm serve` in a process of its own."""
+"""Run `tracellm serve` in a new process."""
 
 import os
 import signal
@@ -51,27 +51,27 @@ from tracellm.cli import main
 sys.argv = ["tracellm", *sys.argv[1:]]
 main()
 """
-"""The command with an engine that starts at once."""
+"""Command with an engine that starts at once."""
 
 
 @dataclass
 class Server:
-    """A running server. At the end of a `with` block it is ended, as hard as it takes."""
+    """Running server, which the end of a `with` block terminates, by a kill if needed."""
 
     process: subprocess.Popen[str]
     url: str = ""
     said: str = ""
-    """What it said until it was ready."""
+    """Output until the server was ready."""
 
     @classmethod
     def start(cls, *options: str, program: tuple[str, ...] = ("-m", "tracellm")) -> Self:
-        """Start it on a free port, and wait until it is ready."""
+        """Start the server on a free port, and wait until it is ready."""
         command = [sys.executable, *program, "serve", "--port", "0", *options]
         environment = {**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         server = cls(process)
         assert process.stderr is not None
-        for line in process.stderr:  # ends when the process does
+        for line in process.stderr:  # ends with the process
             server.said += line
             if "http://" in line:
                 server.url = line.partition("http://")[2].partition("/")[0]
@@ -83,14 +83,14 @@ class Server:
 
     @classmethod
     def fake(cls, *options: str) -> Self:
-        """The same with an engine that answers twice and then stalls."""
+        """Start a server whose engine answers twice and then stalls."""
         return cls.start(*options, program=("-c", FAKE))
 
     def signal(self, signum: signal.Signals) -> None:
         self.process.send_signal(signum)
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end. Returns the exit status, and what it said since it was ready."""
+        """Wait for the server's end; return the exit status, and the output since it was ready."""
         _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
 

@@ -1,4 +1,4 @@
-"""Our server against what a real `vllm serve` 0.11.1 answered: the same tokens, in the same JSON."""
+"""Tests of the server against recorded answers of `vllm serve` 0.11.1: the same tokens, in the same JSON."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = "tiny-random-qwen2"
 CASES = [json.loads(line) for line in (FIXTURES / "server-cases.jsonl").read_text(encoding="utf-8").splitlines()]
 OURS = {"owned_by": "tracellm"}
-"""What we say otherwise on purpose."""
+"""Values that differ on purpose."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def app() -> Iterator[App]:
 
 
 def same(ours: Any, theirs: Any, where: str = "response") -> None:
-    """Hold two pieces of JSON against each other; floats may differ by rounding, ids and times in everything."""
+    """Check that two JSON values are equal, up to rounding of floats, ids and times."""
     if isinstance(theirs, dict):
         assert isinstance(ours, dict), where
         assert ours.keys() == theirs.keys(), where
@@ -52,7 +52,7 @@ def same(ours: Any, theirs: Any, where: str = "response") -> None:
 
 
 def joined(first: Any, second: Any, key: str = "") -> Any:
-    """What a server sends in place of two events, when the second was there before the first had been sent."""
+    """Merge two events into the one that a server sends if both are ready at once."""
     if key == "choices":
         return [joined(*both) for both in zip(first, second, strict=True)]
     if isinstance(first, dict) and isinstance(second, dict):
@@ -63,7 +63,7 @@ def joined(first: Any, second: Any, key: str = "") -> Any:
 
 
 def same_stream(ours: list[Any], theirs: list[Any]) -> None:
-    """Hold the events of two streams against each other; what theirs say in several, ours may say in one."""
+    """Check that two streams have equal events; one of ours may merge several of theirs."""
     rest = iter(theirs)
     for number, event in enumerate(ours):
         expected: Any = next(rest, None)
@@ -80,7 +80,7 @@ def same_stream(ours: list[Any], theirs: list[Any]) -> None:
 
 
 def test_an_event_may_hold_what_came_together() -> None:
-    """Two tokens in one event are the same stream; another token, or one that is missing, is not."""
+    """Two tokens in one event are the same stream; a different or missing token is not."""
     case = next(case for case in CASES if case["name"] == "chat with logprobs, streamed")
     first, second, *others = case["events"]
     same_stream([first, joined(second, others[0]), *others[1:]], case["events"])
@@ -96,7 +96,7 @@ def test_an_event_may_hold_what_came_together() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_response_is_that_of_vllm(app: App, case: dict[str, Any]) -> None:
-    """Status, JSON keys, tokens, log probabilities, finish reasons and usage are those that vLLM sent."""
+    """Status, JSON keys, tokens, log probabilities, finish reasons and usage equal vLLM's."""
     if case["request"] is None:
         response = app.ask("GET", case["path"])
     else:

@@ -1,4 +1,4 @@
-"""What the server refuses: each with the right status and OpenAI's JSON, and the server goes on."""
+"""Tests of refused requests: the right status and OpenAI's JSON, and a server that still works."""
 
 import asyncio
 import json
@@ -24,13 +24,13 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="module")
 def engine(runner: asyncio.Runner) -> FakeEngine:
-    """Read once; its tokenizer takes a moment."""
+    """Shared fake engine, as its tokenizer takes a moment to load."""
     return FakeEngine()
 
 
 @pytest.fixture
 def app(runner: asyncio.Runner, engine: FakeEngine) -> App:
-    """A server whose engine is well."""
+    """A server with a working engine."""
     engine.errored, engine.fails_after, engine.stalls_after = False, None, None
     engine.requests.clear()
     engine.given_up.clear()
@@ -38,7 +38,7 @@ def app(runner: asyncio.Runner, engine: FakeEngine) -> App:
 
 
 def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
-    """The error, which must have this status and OpenAI's form."""
+    """Return the response's error, after checking its status and OpenAI's form."""
     assert response.status_code == status, response.text
     body = response.json()
     assert body.keys() == {"error"}
@@ -69,7 +69,7 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_that_is_no_usable_json(app: App, name: str) -> None:
-    """Such a body is a 400 that says what is wrong with it."""
+    """A body that is not usable JSON is a 400 that describes the problem."""
     body, said = BODIES[name]
     assert said in error_of(app.post(COMPLETIONS, body), 400)["message"]
 
@@ -116,7 +116,7 @@ FIELDS = [
 
 @pytest.mark.parametrize(("fields", "param", "said"), FIELDS, ids=[str(fields)[:40] for fields, *_ in FIELDS])
 def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | None, said: str) -> None:
-    """A bad value is a 400 with a short message, and names its parameter; in a stream too, before it begins."""
+    """A bad value is a 400 with a short message and its parameter, in a stream before it begins."""
     error = error_of(app.post(COMPLETIONS, {"prompt": "Hello", **fields}), 400)
     assert said in error["message"]
     assert error["param"] == param
@@ -149,7 +149,7 @@ def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], said: s
 
 
 def test_a_null_template_is_no_template(runner: asyncio.Runner, engine: FakeEngine) -> None:
-    """It passes, as it asks for nothing, and the template of --chat-template still counts."""
+    """A null template is accepted, and the template of --chat-template is used."""
     app = App.make(runner, engine, chat_template="{{ messages[0].content }}{{ messages[0].content }}")
     tokens = app.post("/tokenize", {"messages": HELLO}).json()["tokens"]
     body = {"messages": HELLO, "chat_template_kwargs": {"chat_template": None}}
@@ -157,7 +157,7 @@ def test_a_null_template_is_no_template(runner: asyncio.Runner, engine: FakeEngi
 
 
 def test_a_body_that_is_too_large(runner: asyncio.Runner, engine: FakeEngine) -> None:
-    """A body beyond --max-request-bytes is a 413, however it comes, and the next request is served."""
+    """A body beyond --max-request-bytes is a 413, chunked or not, and the next request is served."""
     app = App.make(runner, engine, max_request_bytes=1000)
 
     async def pieces():
@@ -171,7 +171,7 @@ def test_a_body_that_is_too_large(runner: asyncio.Runner, engine: FakeEngine) ->
 
 
 def test_other_refusals(app: App) -> None:
-    """A body of another type is a 415, an unknown path or model a 404, another method a 405; all in the same form."""
+    """A wrong content type is a 415, an unknown path or model a 404, a wrong method a 405."""
     error_of(app.ask("POST", COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}), 415)
     assert COMPLETIONS in error_of(app.ask("GET", "/v2/nothing"), 404)["message"]
     assert error_of(app.post(CHAT, {"messages": HELLO, "model": "gpt-4"}), 404)["param"] == "model"
@@ -183,7 +183,7 @@ def test_other_refusals(app: App) -> None:
 
 
 def test_keys(runner: asyncio.Runner, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With keys, what lies under /v1 wants one of them, and the rest none; without the option VLLM_API_KEY counts."""
+    """With keys, paths under /v1 require one of them, and others none; VLLM_API_KEY is the default."""
     monkeypatch.setenv("VLLM_API_KEY", "from outside")
     for keys, right in ((["one", "two"], "two"), ([], "from outside")):
         app = App.make(runner, engine, api_key=keys)
@@ -196,7 +196,7 @@ def test_keys(runner: asyncio.Runner, engine: FakeEngine, monkeypatch: pytest.Mo
 
 
 def test_keys_behind_a_proxy(runner: asyncio.Runner, engine: FakeEngine) -> None:
-    """Under --root-path, which stands before every path, the same paths want a key."""
+    """Under --root-path the same paths require a key."""
     app = App.make(runner, engine, api_key=["one"], root_path="/api")
     for path in ("/api/v1/models", "/v1/models"):
         error_of(app.ask("GET", path), 401)
@@ -205,7 +205,7 @@ def test_keys_behind_a_proxy(runner: asyncio.Runner, engine: FakeEngine) -> None
 
 
 def test_other_websites(runner: asyncio.Runner, app: App) -> None:
-    """Scripts of other websites may ask only where --allowed-origins says so."""
+    """Scripts of other websites are allowed only by --allowed-origins."""
     origin = {"Origin": "https://example.org"}
     assert "access-control-allow-origin" not in app.ask("GET", "/health", headers=origin).headers
     allowing = App.make(runner, app.engine, allowed_origins=["https://example.org"])
@@ -213,7 +213,7 @@ def test_other_websites(runner: asyncio.Runner, app: App) -> None:
 
 
 def test_a_dead_engine(app: App, engine: FakeEngine) -> None:
-    """/health and every request say 503, and the server is told to end by a request."""
+    """With a dead engine /health and every request are a 503, and a request makes the server exit."""
     engine.errored = True
     ended: list[bool] = []
     app.app.state.on_engine_death = lambda: ended.append(True)
@@ -228,7 +228,7 @@ def test_a_dead_engine(app: App, engine: FakeEngine) -> None:
     ("failure", "status"), [(EngineDeadError(), 503), (EngineGenerateError("It failed."), 500), (OSError("Oh."), 500)]
 )
 def test_a_failure_in_the_middle(app: App, engine: FakeEngine, failure: BaseException, status: int) -> None:
-    """In a stream that has begun an error is an event with its status as code, and the stream is brought to its end."""
+    """An error in a stream is an event with its status as code, and the stream ends properly."""
     engine.fails_after, engine.failure = 2, failure
     for path, body in ((CHAT, {"messages": HELLO}), (COMPLETIONS, {"prompt": ["Hello", "Hello"]})):
         response = app.post(path, {**body, "stream": True})
@@ -239,13 +239,13 @@ def test_a_failure_in_the_middle(app: App, engine: FakeEngine, failure: BaseExce
 
 
 def test_a_failure_before_a_response(app: App, engine: FakeEngine) -> None:
-    """A request that fails for a reason of ours is a 500 in the same form, without the details of the failure."""
+    """An internal failure is a 500 in the same form, without the failure's details."""
     engine.fails_after, engine.failure = 0, EngineGenerateError("It failed.")
     assert error_of(app.post(CHAT, {"messages": HELLO}), 500)["type"] == "EngineGenerateError"
 
 
 def test_headers_of_a_request(app: App, engine: FakeEngine) -> None:
-    """The trace context and X-Request-Id go to the engine; a context that is none does not."""
+    """The trace context and X-Request-Id go to the engine, and an invalid context does not."""
     tracing = {"traceparent": TRACEPARENT, "tracestate": "a=b", "X-Request-Id": "mine"}
     assert app.post(CHAT, {"messages": HELLO}, **tracing).json()["id"] == "chatcmpl-mine"
     app.post(COMPLETIONS, {"prompt": ["a", "b"]}, traceparent="00-" + "0" * 32 + "-b7ad6b7169203331-01")
@@ -257,21 +257,21 @@ def test_headers_of_a_request(app: App, engine: FakeEngine) -> None:
 
 
 def test_request_id_headers(runner: asyncio.Runner, engine: FakeEngine) -> None:
-    """Under --enable-request-id-headers every response has an id, the request's own if it brought one."""
+    """With --enable-request-id-headers every response has an id, the request's own if it has one."""
     app = App.make(runner, engine, enable_request_id_headers=True)
     assert app.ask("GET", "/health", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
     assert len(app.ask("GET", "/nothing").headers["x-request-id"]) == 32
 
 
 def test_unknown_fields_are_ignored_and_told(app: App, caplog: pytest.LogCaptureFixture) -> None:
-    """A field that nobody knows does no harm; its name is logged once."""
+    """An unknown field is ignored, and its name is logged once."""
     for _ in range(2):
         assert app.post(COMPLETIONS, {"prompt": "Hello", "quux\n": 1}).status_code == 200
     assert [record.getMessage() for record in caplog.records] == ["Unknown fields of a request are ignored: 'quux\\n'."]
 
 
 def leave(app: App, body: dict[str, Any], *, when: asyncio.Event) -> None:
-    """Ask, and go away when `when` is set: the connection tells the server so."""
+    """Send a request, and disconnect when `when` is set."""
     messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
 
     async def receive() -> Any:
@@ -290,7 +290,7 @@ def leave(app: App, body: dict[str, Any], *, when: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away(app: App, engine: FakeEngine, stream: bool) -> None:
-    """Its requests are given up, all of them, whether they were to be streamed or not."""
+    """The requests of a disconnected client are aborted, streamed or not."""
     engine.stalls_after, engine.stalled = 3, asyncio.Event()
     leave(app, {"prompt": ["a", "b"], "stream": stream, "request_id": "mine"}, when=engine.stalled)
     assert sorted(engine.given_up) == ["cmpl-mine-0", "cmpl-mine-1"]

@@ -1,4 +1,4 @@
-"""`tracellm serve` as a process, asked by the real `openai` client, until a signal ends it."""
+"""Tests of `tracellm serve` as a process, with the real `openai` client."""
 
 import asyncio
 import json
@@ -30,12 +30,12 @@ parser = argparse.ArgumentParser()
 add_cli_args(parser)
 main(parser.parse_args())
 """
-"""`vllm bench serve`, for an environment whose vLLM is not installed under that name."""
+"""`vllm bench serve`, for an environment where vLLM is not installed under that name."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """One server for this file; its last test ends it."""
+    """Shared server, which the last test of this file ends."""
     options = ("--api-key", KEY, "--served-model-name", "mine", "--num_gpu_blocks_override=256", "--max-num-seqs", "8")
     with Server.start(*options) as server:
         yield server
@@ -43,20 +43,20 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
-    """OpenAI's own client, which finds nothing strange."""
+    """OpenAI's own client."""
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0, timeout=60) as client:
         yield client
 
 
 def test_what_is_said_when_it_is_ready(server: Server) -> None:
-    """The address and an example that can be pasted; nothing else."""
+    """When it is ready, the server prints its address and an example command, and nothing else."""
     address, example = server.said.splitlines()
     assert address == f"tracellm: mine is served at {server.url}/v1 (Ctrl-C ends it). Try:"
     assert example.startswith(f"  curl {server.url}/v1/chat/completions -H ")
 
 
 def test_chat(client: openai.OpenAI) -> None:
-    """A conversation is answered, at once and as a stream, with the same text and the same usage."""
+    """A conversation gets the same text and usage at once and as a stream."""
     whole = client.chat.completions.create(messages=HELLO, max_tokens=8, **GREEDY)
     stream = client.chat.completions.create(
         messages=HELLO, max_tokens=8, stream=True, stream_options={"include_usage": True}, **GREEDY
@@ -73,7 +73,7 @@ def test_chat(client: openai.OpenAI) -> None:
 
 
 def test_completions(client: openai.OpenAI) -> None:
-    """Prompts go on, several at once and each n times; `stop` and `seed` hold."""
+    """Several prompts get n completions each, and `stop` and `seed` work."""
     drawn = client.completions.create(model="mine", prompt=["One,", "Two,"], n=2, max_tokens=6, seed=7)
     again = client.completions.create(model="mine", prompt=["One,", "Two,"], n=2, max_tokens=6, seed=7)
     assert [choice.index for choice in drawn.choices] == [0, 1, 2, 3]
@@ -86,7 +86,7 @@ def test_completions(client: openai.OpenAI) -> None:
 
 
 def test_logprobs_and_forms(client: openai.OpenAI) -> None:
-    """Log probabilities have OpenAI's shape, and a response_format is kept to."""
+    """Log probabilities have OpenAI's form, and a response_format is obeyed."""
     answer = client.chat.completions.create(messages=HELLO, max_tokens=3, logprobs=True, top_logprobs=2, **GREEDY)
     assert answer.choices[0].logprobs is not None
     content = answer.choices[0].logprobs.content
@@ -100,7 +100,7 @@ def test_logprobs_and_forms(client: openai.OpenAI) -> None:
 
 
 def test_many_at_once(server: Server, client: openai.OpenAI) -> None:
-    """Asynchronous streams run together, more of them than the engine takes at a time, each with its own tokens."""
+    """More streams than the engine runs at once each get their own tokens."""
     prompts = [f"{number} + {number} =" for number in range(20)]
 
     async def stream(asking: openai.AsyncOpenAI, prompt: str) -> str:
@@ -117,7 +117,7 @@ def test_many_at_once(server: Server, client: openai.OpenAI) -> None:
 
 
 def test_errors_are_those_that_the_client_knows(server: Server, client: openai.OpenAI) -> None:
-    """Each refusal becomes the exception that OpenAI's client has for it, and the message arrives."""
+    """Each refusal raises the matching exception of OpenAI's client, with the message."""
     with pytest.raises(openai.BadRequestError, match=r"`temperature` must be a number, at least 0") as bad:
         client.completions.create(model="mine", prompt="Hello", temperature=-1)
     assert bad.value.param == "temperature"
@@ -128,14 +128,14 @@ def test_errors_are_those_that_the_client_knows(server: Server, client: openai.O
 
 
 def test_the_other_paths(server: Server, client: openai.OpenAI) -> None:
-    """Models, tokens, health, version and metrics are where vLLM has them."""
+    """Models, tokens, health, version and metrics have vLLM's paths."""
     assert [model.id for model in client.models.list()] == ["mine"]
     assert client.models.retrieve("mine").owned_by == "tracellm"
     with httpx.Client(base_url=server.url) as http:
         tokens = http.post("/tokenize", json={"prompt": "Hello, world"}).json()
         assert http.post("/detokenize", json={"tokens": tokens["tokens"]}).json() == {"prompt": "Hello, world"}
         assert tokens["count"] == len(tokens["tokens"])
-        long = http.post("/tokenize", json={"prompt": "word " * 20_000}).json()  # in the thread for long texts
+        long = http.post("/tokenize", json={"prompt": "word " * 20_000}).json()  # handled in the thread for long texts
         assert long["count"] > long["max_model_len"]
         assert [http.get(path).status_code for path in ("/health", "/ping", "/load")] == [200, 200, 200]
         assert http.get("/version").json().keys() == {"version"}
@@ -145,7 +145,7 @@ def test_the_other_paths(server: Server, client: openai.OpenAI) -> None:
 
 
 def test_vllm_bench_serve(server: Server, tmp_path: Path) -> None:
-    """vLLM's own load generator takes this server for one of vLLM's, and counts every token that it asked for."""
+    """vLLM's benchmark client works with this server, and counts every requested token."""
     ask_vllm(
         BENCH,
         *("--base-url", server.url, "--model", "mine"),
@@ -162,7 +162,7 @@ def test_vllm_bench_serve(server: Server, tmp_path: Path) -> None:
 
 
 def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
-    """What `tracellm serve` says when it cannot even start, which must be one line, with exit status 1."""
+    """Return the error line of `tracellm serve` when it cannot start, with exit status 1."""
     monkeypatch.setattr(sys, "argv", ["tracellm", "serve", *options])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -176,7 +176,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 def test_a_port_in_use(
     server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A second server on the port says so, before it looks for the model."""
+    """A port in use is reported before the model is loaded."""
     port = server.url.rpartition(":")[2]
     said = refused(capsys, monkeypatch, "--port", port, str(tmp_path / "no-model"))
     assert f"Port {port} of 127.0.0.1 is in use" in said
@@ -186,7 +186,7 @@ def test_a_port_in_use(
 def test_an_engine_that_cannot_start(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its own error is shown, and where that is about an option, under the option's name."""
+    """An engine's start-up error is shown, with the option's name if it is about one."""
     no_model = tmp_path / "no-model"
     assert str(no_model) in refused(capsys, monkeypatch, "--port", "0", str(no_model))
     assert "--max-num-seqs must be" in refused(capsys, monkeypatch, "--max-num-seqs", "-1")
@@ -196,7 +196,7 @@ def test_an_engine_that_cannot_start(
 
 
 def test_sigterm_lets_requests_finish(server: Server, client: openai.OpenAI) -> None:
-    """A stream that runs is brought to its end, new clients are turned away, and the server exits with 0."""
+    """SIGTERM lets running streams finish, refuses new clients, and ends the server with status 0."""
     stream = client.completions.create(
         prompt="Hello", max_tokens=60, stream=True, extra_body={"ignore_eos": True}, **GREEDY
     )

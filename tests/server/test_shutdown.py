@@ -1,4 +1,7 @@
-"""How a server ends whose requests do not, or whose engine has died. The engine is a small one that starts at once."""
+"""Tests of a server's shutdown while requests run, or with a dead engine.
+
+The engine is a small one that starts at once.
+"""
 
 import asyncio
 import json
@@ -18,7 +21,7 @@ from tracellm.engine.entrypoints.openai import launcher
 
 @contextmanager
 def stalled(server: Server) -> Iterator[Iterator[Any]]:
-    """A stream whose two tokens have come, and of which nothing more will."""
+    """Return a stream whose two tokens have come, and that then stalls."""
     body = {"prompt": [1], "stream": True}
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as response:
         events = (line.removeprefix("data: ") for line in response.iter_lines() if line)
@@ -27,7 +30,7 @@ def stalled(server: Server) -> Iterator[Iterator[Any]]:
 
 
 def test_requests_get_only_so_much_time() -> None:
-    """After --shutdown-timeout a request is given up and told so; the engine is shut down and the exit status is 0."""
+    """After --shutdown-timeout requests are aborted with an error, and the server exits with status 0."""
     with Server.fake("--shutdown-timeout", "1") as server, stalled(server) as events:
         server.signal(signal.SIGTERM)
         assert json.loads(next(events))["error"]["code"] == 503
@@ -38,13 +41,13 @@ def test_requests_get_only_so_much_time() -> None:
 
 
 def test_a_second_interrupt_does_not_wait() -> None:
-    """The first Ctrl-C waits for requests, the second gives them up; both leave nothing behind but the reason."""
+    """The first Ctrl-C waits for requests, the second aborts them, and only the reason is printed."""
     with Server.fake("--shutdown-timeout", "600") as server, stalled(server) as events:
         server.signal(signal.SIGINT)
-        while True:  # until the first has been seen: the port closes
+        while True:  # until the first is handled: the port closes
             try:
                 httpx.get(f"{server.url}/health", timeout=60)
-            except httpx.TransportError:  # refused, or the connection was taken and is not served any more
+            except httpx.TransportError:  # refused, or accepted but not served any more
                 break
         server.signal(signal.SIGINT)
         assert json.loads(next(events))["error"]["code"] == 503
@@ -57,7 +60,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
 
 def test_a_dead_engine_ends_the_server() -> None:
-    """Streams get an error event, later requests a 503, and the server ends by itself with the reason and status 1."""
+    """With a dead engine streams get an error event, later requests a 503, and the server exits with status 1."""
     with Server.fake() as server:
         body = {"prompt": [13], "stream": True}
         events = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).text.split("\n\n")
@@ -68,7 +71,7 @@ def test_a_dead_engine_ends_the_server() -> None:
 
 
 def test_a_dead_engine_ends_a_server_that_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one who looks now and then leaves /health a whole period in which to say 503."""
+    """The periodic check leaves /health a whole period to answer 503 before the server exits."""
     engine: Any = SimpleNamespace(errored=False)
     server: Any = SimpleNamespace(should_exit=False)
     seen: list[tuple[bool, bool]] = []
@@ -84,7 +87,7 @@ def test_a_dead_engine_ends_a_server_that_nobody_asks(monkeypatch: pytest.Monkey
 
 
 def test_an_explained_server_leaves_its_run_folder(tmp_path: Path) -> None:
-    """With --explain the reports are written after SIGTERM, and no key is in them."""
+    """With --explain the reports are written after SIGTERM, without any key."""
     folder = tmp_path / "run"
     with Server.fake("--explain", "--out", str(folder), "--api-key", "one", "--api-key=two") as server:
         assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200

@@ -1,10 +1,10 @@
-"""A real `EngineCoreProc` behind real sockets in a real process, which serves one client after the other.
+"""Start `EngineCoreProc` instances, one after the other, in one process with real sockets.
 
-A process of its own takes seconds to start, most of them to load torch. Inside `engines_in_one_process` the clients
-find one that was started before: there each of them gets an `EngineCoreProc` of its own, made with its settings and
-ended with the client, as in the process that `launch.py` would start. Handshake, messages and threads are what
-they always are. `make parity` runs some hundred engines so; that a process starts and ends as it should is tested in
-test_processes.py.
+A new process takes seconds to start, mostly to load torch. Inside `engines_in_one_process`, clients share a process
+that already runs. Each client gets its own `EngineCoreProc` with its own settings, which ends with the client.
+Handshake, messages and threads are those of a process started by `launch.py`.
+
+`make parity` runs about a hundred engines this way. Start and end of real processes are tested in test_processes.py.
 """
 
 import multiprocessing
@@ -25,7 +25,7 @@ __all__ = ["engines_in_one_process"]
 
 
 def _serve(orders: "Connection[Any, Any]") -> None:
-    """What the process runs: engine cores, one after the other, until nobody is there to want one."""
+    """Run engine cores, one after the other, until the host closes the connection."""
     while True:
         try:
             stepped, settings = orders.recv()
@@ -61,12 +61,12 @@ def _serve_one(orders: "Connection[Any, Any]", core_class: type[EngineCoreProc],
         made.set()
         for core in cores:
             core.shutdown()
-    orders.send(how)  # the client tells it to end in any case, then or before
+    orders.send(how)  # the client ends it in any case
     told.join()
 
 
 class _Host:
-    """The process, as the clients of this one see it."""
+    """Host process, as seen by its clients."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -76,13 +76,13 @@ class _Host:
         theirs.close()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self.orders.close()
         self.process.join()
 
 
 class _Manager:
-    """In place of a `CoreEngineProcManager`: an engine core in the process of the host."""
+    """Replacement for `CoreEngineProcManager`: runs an engine core in the host process."""
 
     host: _Host
     stepped: bool
@@ -94,7 +94,7 @@ class _Manager:
         self.end = ""
 
     def start(self) -> None:
-        """Order an engine core."""
+        """Start an engine core."""
         self.host.orders.send(self.order)
         self.process.start()
 
@@ -106,26 +106,28 @@ class _Manager:
         self._ended.close()
 
     def wait_for_end(self) -> str:
-        """Wait until it has ended."""
+        """Wait until the engine core has ended."""
         wait([self.sentinel])
         return self.describe_end()
 
     def describe_end(self) -> str:
-        """How it did."""
+        """Return how the engine core ended."""
         return self.end
 
     def close(self) -> None:
-        """End it."""
+        """End the engine core."""
         self.host.orders.send("end")
         self.process.join()
 
 
 @contextmanager
 def engines_in_one_process() -> Iterator[Any]:
-    """Inside, clients start engine cores in one process; `stepped=True` for those that make a step when asked to.
+    """Make clients start their engine cores in one process.
+
+    `stepped=True` gives engine cores that make a step only on request.
 
     Yields:
-        A context manager to use for each client: `with engines(stepped=False): LLM(multiprocess_mode=True)`.
+        A context manager for each client: `with engines(stepped=False): LLM(multiprocess_mode=True)`.
     """
     host = _Host()
 

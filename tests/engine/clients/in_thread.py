@@ -1,6 +1,7 @@
-"""A real `EngineCoreProc` behind real sockets, but in a thread of the test's process: quick to start, and open to view.
+"""Run a real `EngineCoreProc` with real sockets in a thread of the test's process.
 
-Inside `engines_in_threads` the clients start it so. Everything else is as it always is: handshake, messages, threads.
+It starts quickly, and tests can inspect it. Inside `engines_in_threads`, clients start their engine cores this way.
+Handshake, messages and threads are the usual ones.
 """
 
 import asyncio
@@ -34,17 +35,17 @@ __all__ = [
 
 
 class SteppedCore(EngineCoreProc):
-    """Makes a step when a client asks for one, and answers with outputs even when there are none."""
+    """Engine core that makes a step on request, and always answers with outputs, even empty ones."""
 
     UTILITY_METHODS = (*EngineCoreProc.UTILITY_METHODS, "make_step")
 
     def run_busy_loop(self) -> None:
-        """Do what is asked, one after the other."""
+        """Handle requests, one after the other."""
         while True:
             self._handle_client_request(*self.input_queue.get())
 
     def make_step(self) -> list[dict[str, Any]]:
-        """One step; what was decided for it, if anything was to be done."""
+        """Run one step; return its scheduler output, or None if there was nothing to do."""
         steps, unwatch = watch(self.scheduler)
         try:
             self._process_engine_step()
@@ -53,22 +54,22 @@ class SteppedCore(EngineCoreProc):
         return steps
 
     def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
-        """As always, with an answer in any case."""
+        """Run the usual step, but always send outputs."""
         outputs, model_executed = super().step_fn()
         return outputs or {0: EngineCoreOutputs()}, model_executed
 
 
 class ThreadManager:
-    """In place of a `CoreEngineProcManager`: the engine core in a thread."""
+    """Replacement for `CoreEngineProcManager`: runs the engine core in a thread."""
 
     core_class: type[EngineCoreProc] = EngineCoreProc
 
     def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
         self.core: EngineCoreProc | None = None
         self.made = threading.Event()
-        """The core is there, or will never be."""
+        """Set when the core exists or its start has failed."""
         self.sentinel, self._ended = os.pipe()
-        vllm_config = pickle.loads(pickle.dumps(vllm_config))  # as it gets to a process
+        vllm_config = pickle.loads(pickle.dumps(vllm_config))  # as a process receives it
         self.process = threading.Thread(
             target=self._run, args=(vllm_config, True, handshake, executor_class, log_stats)
         )
@@ -99,12 +100,12 @@ class ThreadManager:
         return self.describe_end()
 
     def describe_end(self) -> str:
-        """It has ended."""
+        """Return how the thread ended."""
         return "ended"
 
     def close(self) -> None:
         """End the thread."""
-        self.made.wait(10)  # it has got no answer if the client could not give one
+        self.made.wait(10)  # the thread gets no answer if the client could not send one
         if self.core is not None:
             self.core.input_queue.put((EngineCoreRequestType.WAKEUP, None))
         self.process.join(10)
@@ -112,7 +113,7 @@ class ThreadManager:
 
 @contextmanager
 def engines_in_threads(core_class: type[EngineCoreProc] = EngineCoreProc) -> Iterator[pytest.MonkeyPatch]:
-    """Inside, clients start engine cores in threads."""
+    """Make clients start their engine cores in threads."""
     manager = type("Manager", (ThreadManager,), {"core_class": core_class})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mp_client, "CoreEngineProcManager", manager)
@@ -120,7 +121,7 @@ def engines_in_threads(core_class: type[EngineCoreProc] = EngineCoreProc) -> Ite
 
 
 def core_of(client: mp_client.MPClient) -> EngineCoreProc:
-    """The engine core of a client that has started it in a thread."""
+    """Return the engine core that a client started in a thread."""
     manager: Any = client.resources.engine_manager
     manager.made.wait()
     core: EngineCoreProc = manager.core
@@ -128,20 +129,20 @@ def core_of(client: mp_client.MPClient) -> EngineCoreProc:
 
 
 class SyncInStep(SyncMPClient):
-    """A `SyncMPClient` for which a step is made whenever it wants outputs, as for an `InprocClient`."""
+    """`SyncMPClient` that requests a step for each call of `get_output`, like an `InprocClient`."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.steps: list[dict[str, Any]] = []
 
     def get_output(self) -> EngineCoreOutputs:
-        """Those of the next step."""
+        """Return the outputs of the next step."""
         self.steps += self.call_utility("make_step")
         return super().get_output()
 
 
 class AsyncInStep(EngineCoreClient):
-    """The same with an `AsyncMPClient`, in a loop that runs during each call."""
+    """Counterpart of `SyncInStep` with an `AsyncMPClient`, whose event loop runs during each call."""
 
     def __init__(self, *arguments: Any) -> None:
         self.loop = asyncio.new_event_loop()
@@ -149,31 +150,31 @@ class AsyncInStep(EngineCoreClient):
         self.steps: list[dict[str, Any]] = []
 
     def get_output(self) -> EngineCoreOutputs:
-        """Those of the next step."""
+        """Return the outputs of the next step."""
         self.steps += self.loop.run_until_complete(self.client.call_utility_async("make_step"))
         return self.loop.run_until_complete(self.client.get_output_async())
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        """Send it."""
+        """Send the request."""
         self.loop.run_until_complete(self.client.add_request_async(request))
 
     def abort_requests(self, request_ids: list[str]) -> None:
-        """Send it."""
+        """Send the abort."""
         self.loop.run_until_complete(self.client.abort_requests_async(request_ids))
 
     def reset_prefix_cache(self) -> bool:
-        """Call it."""
+        """Call `reset_prefix_cache` in the engine core."""
         return self.loop.run_until_complete(self.client.reset_prefix_cache_async())
 
     def shutdown(self) -> None:
-        """End the engine core, then the loop."""
+        """End the engine core, then the event loop."""
         self.client.shutdown()
-        self.loop.run_until_complete(asyncio.sleep(0))  # the task was cancelled: let it end
+        self.loop.run_until_complete(asyncio.sleep(0))  # let the cancelled task end
         self.loop.close()
 
 
 def watch_client(llm: Any) -> tuple[list[dict[str, Any]], Callable[[], None]]:
-    """For `drive.run_batch`: what the engine core of such a client decides from now on, as it tells it."""
+    """Record what the client's engine core decides from now on, for `drive.run_batch`."""
     client = llm.llm_engine.engine_core
     client.steps = []
     return client.steps, lambda: None
@@ -181,7 +182,7 @@ def watch_client(llm: Any) -> tuple[list[dict[str, Any]], Callable[[], None]]:
 
 @contextmanager
 def as_clients(client_class: Callable[..., EngineCoreClient]) -> Iterator[None]:
-    """Inside, `LLM(multiprocess_mode=True)` has such a client."""
+    """Make `LLM(multiprocess_mode=True)` use this client class."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mp_client, "SyncMPClient", client_class)
         yield
@@ -189,6 +190,6 @@ def as_clients(client_class: Callable[..., EngineCoreClient]) -> Iterator[None]:
 
 @contextmanager
 def in_step(client_class: Callable[..., EngineCoreClient]) -> Iterator[None]:
-    """Inside, `LLM(multiprocess_mode=True)` has such a client, and its engine core makes a step when it is asked to."""
+    """Make `LLM(multiprocess_mode=True)` use this client class, with an engine core that makes a step on request."""
     with engines_in_threads(SteppedCore), as_clients(client_class):
         yield

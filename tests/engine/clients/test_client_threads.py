@@ -1,4 +1,4 @@
-"""Several threads at one client: who waits is told, and no socket is touched by two at once."""
+"""Tests of several threads that use one client."""
 
 import threading
 from concurrent.futures import Future
@@ -15,7 +15,7 @@ from tracellm.engine.ipc.mp_client import SyncMPClient
 
 
 def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):
-    """Not only the first one to take the error out of the queue."""
+    """Every thread that waits for outputs gets the error, not only the first."""
     told: list[str] = []
 
     def wait() -> None:
@@ -34,7 +34,7 @@ def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):
 
 
 def test_a_shutdown_waits_for_the_thread_that_sends(client, monkeypatch):
-    """The input socket is closed when the message is in it, and not meanwhile."""
+    """Shutdown closes the input socket only after a thread has finished sending."""
     within, go_on = threading.Event(), threading.Event()
     closed: list[bool] = []
     send = client._send_input_message
@@ -63,7 +63,7 @@ def test_a_shutdown_waits_for_the_thread_that_sends(client, monkeypatch):
 
 
 def test_a_client_that_is_collected_in_its_own_thread_ends_quietly():
-    """Where the last reference goes in the thread that reads outputs, the sockets are closed under its hands."""
+    """A client that is garbage-collected in its own output thread closes its sockets without an error."""
     vllm_config = EngineArgs(max_model_len=128, num_gpu_blocks_override=17).create_engine_config()
     with engines_in_threads():
         holder = [SyncMPClient(vllm_config, Executor.get_class(vllm_config), False)]
@@ -77,17 +77,17 @@ def test_a_client_that_is_collected_in_its_own_thread_ends_quietly():
     holder[0].decoder.decode = collect  # type: ignore[assignment, method-assign]  # it happens there
     core.output_queue.put((0, EngineCoreOutputs()))
     assert thread is not None
-    thread.join(30)  # an error in it would be a warning, and that an error
+    thread.join(30)  # an error there would be a warning, which pytest turns into an error
     assert not thread.is_alive()
     assert not core.input_thread.is_alive()
 
 
 def test_several_threads_may_tell_those_who_call_of_the_end(client, monkeypatch):
-    """Each call under way is told once, and whoever finds none left is content."""
+    """Each call under way fails once when several threads report the end at the same time."""
     future: Future[Any] = Future()
 
     class Emptied(dict[int, Any]):
-        """Another thread is quicker, between the look and the grip."""
+        """Dictionary that another thread empties between the check and the removal."""
 
         def __bool__(self) -> bool:
             return True

@@ -1,4 +1,4 @@
-"""A request id that is used again at once: what the engine core had computed of the old request is nobody's."""
+"""Tests of request ids that are reused at once: outputs of the old request are dropped."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ SHORT = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 
 
 def outputs_of(client: SyncMPClient) -> list[EngineCoreOutput]:
-    """All outputs until a request has ended."""
+    """Return all outputs until a request has ended."""
     outputs: list[EngineCoreOutput] = []
     while not any(output.finished for output in outputs):
         outputs += client.get_output().outputs
@@ -22,7 +22,7 @@ def outputs_of(client: SyncMPClient) -> list[EngineCoreOutput]:
 
 
 def test_outputs_of_a_request_that_was_given_up_are_not_those_of_its_successor(client):
-    """However many steps the engine core has made before it reads the abort, and however often the id comes again."""
+    """A reused id gets no outputs of aborted requests, however many steps ran before the abort was read."""
     client.add_request(core_request("b", [9, 8, 7], SHORT))
     expected = [output.new_token_ids for output in outputs_of(client)]
     for _ in range(3):
@@ -38,7 +38,7 @@ def test_outputs_of_a_request_that_was_given_up_are_not_those_of_its_successor(c
 
 
 def test_a_refusal_comes_after_the_end_of_the_one_before(client, monkeypatch):
-    """The engine core's refusal is not taken for one of the outputs that are passed over."""
+    """The engine core's refusal of a reused id is not dropped with the old request's outputs."""
     monkeypatch.setattr(MPClient, "_validate", lambda self, request: None)
     client.add_request(core_request("a", [1, 2, 3], LONG))
     client.get_output()
@@ -49,7 +49,7 @@ def test_a_refusal_comes_after_the_end_of_the_one_before(client, monkeypatch):
 
 
 def test_outputs_that_were_on_their_way_are_passed_over(client):
-    """Those under an id whose abort is not confirmed, and no others."""
+    """Only outputs under an id with an unconfirmed abort are dropped."""
     core: EngineCoreProc = core_of(client)
     client._aborted["a"] = 1
     late = EngineCoreOutputs(outputs=[EngineCoreOutput("a", [1]), EngineCoreOutput("b", [2])])
@@ -59,7 +59,7 @@ def test_outputs_that_were_on_their_way_are_passed_over(client):
 
 
 def test_a_stream_under_an_id_that_has_just_been_used():
-    """After a stop string, and after a reader that left early, the next stream of that id has its own tokens only."""
+    """A stream under an id that was just used has its own tokens only, after a stop string or an early exit."""
 
     async def use() -> None:
         with engines_in_threads():

@@ -1,4 +1,7 @@
-"""Both clients whose engine core is behind sockets. It runs in a thread here; test_processes.py has real processes."""
+"""Tests of the two clients whose engine core is behind sockets.
+
+The engine core runs in a thread here; test_processes.py uses real processes.
+"""
 
 import asyncio
 import threading
@@ -23,7 +26,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 
 @pytest.fixture
 def llm() -> Iterator[LLM]:
-    """With a `SyncMPClient`, and the embedded model."""
+    """An LLM with a `SyncMPClient` and the embedded model."""
     with engines_in_threads():
         llm = LLM(multiprocess_mode=True, **SETTINGS)
     yield llm
@@ -31,27 +34,27 @@ def llm() -> Iterator[LLM]:
 
 
 def client_of(llm: LLM) -> SyncMPClient:
-    """Its client."""
+    """Return the LLM's client."""
     client = llm.llm_engine.engine_core
     assert type(client) is SyncMPClient
     return client
 
 
 def async_client() -> AsyncMPClient:
-    """One of its own."""
+    """An asynchronous client."""
     vllm_config = EngineArgs(**SETTINGS).create_engine_config()
     with engines_in_threads():
         return AsyncMPClient(vllm_config, Executor.get_class(vllm_config), True)
 
 
 def request(request_id: str = "a", max_tokens: int = 3, **more: Any) -> Any:
-    """A request to the engine core."""
+    """Make a request to the engine core."""
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
     return core_request(request_id, [1, 2, 3], params, **more)
 
 
 def test_everything_that_can_be_asked_for_comes_out_as_in_process(llm):
-    """Text, tokens, log probabilities, of the prompt too, n > 1, stop strings and grammars: equal outputs."""
+    """Text, tokens, log probabilities, n > 1, stop strings and grammars equal those of the engine in process."""
     params = [
         SamplingParams(temperature=0, max_tokens=12, logprobs=2, prompt_logprobs=1),
         SamplingParams(n=2, seed=3, max_tokens=12),
@@ -70,7 +73,7 @@ def test_everything_that_can_be_asked_for_comes_out_as_in_process(llm):
 
 
 def test_the_client_knows_the_kv_cache_of_the_engine_core(llm):
-    """READY brings the number of blocks, which everybody reads in the configuration, and the groups of layers."""
+    """READY carries the number of blocks, which the configuration stores, and the groups of layers."""
     client = client_of(llm)
     assert client.vllm_config.cache_config.num_gpu_blocks == 17
     assert client.kv_cache_config is not None
@@ -78,7 +81,7 @@ def test_the_client_knows_the_kv_cache_of_the_engine_core(llm):
 
 
 def test_what_the_kv_cache_can_never_hold_is_refused_as_in_process():
-    """The same error with the same message, before anything runs; the engine goes on."""
+    """A request too large for the KV cache fails as in process, before anything runs."""
     settings: dict[str, Any] = {"max_model_len": 128, "num_gpu_blocks_override": 4}
     prompts, params = ["a", "b"], [GREEDY, SamplingParams(max_tokens=100)]
     with pytest.raises(InvalidRequestError) as expected:
@@ -93,7 +96,7 @@ def test_what_the_kv_cache_can_never_hold_is_refused_as_in_process():
 
 
 def test_what_the_engine_core_itself_refuses_is_an_error_of_that_request_only(llm, monkeypatch):
-    """A client that checks nothing gets the reason as the request's output, and other requests are served."""
+    """A request refused by the engine core gets the reason as its output, and other requests are served."""
     client = client_of(llm)
     monkeypatch.setattr(MPClient, "_validate", lambda self, request: None)
     client.add_request(core_request("a", [1] * 300, SamplingParams(max_tokens=3)))
@@ -106,7 +109,7 @@ def test_what_the_engine_core_itself_refuses_is_an_error_of_that_request_only(ll
 
 
 def test_what_cannot_be_sent_is_refused_by_its_place(llm):
-    """The prompt is named whose parameters hold something else than plain values; none has run."""
+    """A prompt whose parameters cannot be encoded is named in the error, and nothing runs."""
     params = [GREEDY, SamplingParams(max_tokens=2, extra_args={"mine": object()})]
     with pytest.raises(InvalidRequestError, match=r"prompts\[1\]: This cannot be sent to another process: .*object"):
         llm.generate(["a", "b"], params)
@@ -115,7 +118,7 @@ def test_what_cannot_be_sent_is_refused_by_its_place(llm):
 
 
 def test_an_abort_gives_the_blocks_back(llm):
-    """Messages are handled in their order: after the abort no request is left, and all blocks are free."""
+    """After an abort no request is left, and all blocks are free."""
     client = client_of(llm)
     client.add_request(request(max_tokens=100))
     assert client.get_output().outputs[0].request_id == "a"
@@ -127,7 +130,7 @@ def test_an_abort_gives_the_blocks_back(llm):
 
 
 def test_only_some_methods_can_be_called(llm):
-    """Names outside the list are refused by name, failures come back with their message, and nothing else happens."""
+    """Only listed methods can be called, and a failure in one comes back with its message."""
     client = client_of(llm)
     assert client.call_utility("get_supported_tasks") == ["generate"]
     with pytest.raises(EngineError, match=r"no utility method 'shutdown'; it has: .*reset_prefix_cache"):
@@ -139,7 +142,7 @@ def test_only_some_methods_can_be_called(llm):
 
 
 def test_an_error_in_a_step_reaches_everybody_with_its_message(llm, monkeypatch):
-    """`EngineDeadError` with what happened, from the call under way and from every one after it; nothing hangs."""
+    """An error in a step raises `EngineDeadError` with its message in the current call and every later one."""
     client = client_of(llm)
 
     def fail() -> Any:
@@ -156,16 +159,16 @@ def test_an_error_in_a_step_reaches_everybody_with_its_message(llm, monkeypatch)
 
 
 def test_an_output_that_cannot_be_encoded_ends_the_engine_core_with_the_reason(llm):
-    """The thread that sends is not simply gone: the client is told."""
+    """An output that cannot be encoded ends the engine core, and the client gets the reason."""
     client = client_of(llm)
-    outputs = EngineCoreOutputs(finished_requests={object()})  # type: ignore[arg-type]  # what is tested
+    outputs = EngineCoreOutputs(finished_requests={object()})  # type: ignore[arg-type]
     core_of(client).output_queue.put((0, outputs))
     with pytest.raises(EngineDeadError, match="cannot be sent to another process"):
         client.get_output()
 
 
 def test_an_end_without_a_word_is_noticed(llm):
-    """Whoever waits is told when the engine core is just gone, after all that it had sent."""
+    """A waiting call fails when the engine core ends without a message, after all outputs sent before."""
     client = client_of(llm)
     client.add_request(request(max_tokens=2))
     assert [client.get_output().outputs[0].finish_reason for _ in range(2)] == [None, FinishReason.LENGTH]
@@ -178,7 +181,7 @@ def test_an_end_without_a_word_is_noticed(llm):
 
 
 def test_after_shutdown_nothing_is_left(llm):
-    """Threads, directory and engine core are gone, every call says so, and a second shutdown does nothing."""
+    """After shutdown no thread, directory or engine core is left, calls fail, and a second shutdown does nothing."""
     client = client_of(llm)
     core = core_of(client)
     client.shutdown()
@@ -194,7 +197,7 @@ def test_after_shutdown_nothing_is_left(llm):
 
 
 def test_headers_for_tracing_go_through_and_come_back(llm):
-    """They are on the request there, and on its outputs here."""
+    """Trace headers reach the request in the engine core, and come back on its outputs."""
     client = client_of(llm)
     headers = {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
     client.add_request(request(max_tokens=1, trace_headers=headers))
@@ -202,7 +205,7 @@ def test_headers_for_tracing_go_through_and_come_back(llm):
 
 
 def test_the_asynchronous_client_serves_one_loop_after_another():
-    """Requests, outputs and calls; when the loop has ended, the next one goes on with the same engine core."""
+    """The asynchronous client serves requests and calls in one event loop after another, with the same engine core."""
     client = async_client()
 
     async def serve(request_id: str) -> list[int]:
@@ -223,7 +226,7 @@ def test_the_asynchronous_client_serves_one_loop_after_another():
 
 
 def test_the_asynchronous_client_tells_everybody_of_an_error():
-    """Those who wait for outputs and those who wait for an answer; and those who come later."""
+    """The asynchronous client reports an error to all waiting readers and callers, and to later ones."""
     client = async_client()
 
     def fail() -> Any:
@@ -245,7 +248,7 @@ def test_the_asynchronous_client_tells_everybody_of_an_error():
 
 
 def test_the_asynchronous_client_can_be_shut_down_inside_its_loop():
-    """Those who wait then are told, and the loop ends without a complaint."""
+    """Shutdown inside the event loop fails the waiting calls, and the loop ends without a warning."""
     client = async_client()
 
     async def use() -> None:
@@ -259,5 +262,5 @@ def test_the_asynchronous_client_can_be_shut_down_inside_its_loop():
 
 
 def test_the_last_words_are_those_of_vllm():
-    """The frame that says that no more will come is the one that vLLM's clients know."""
+    """The last frame of the engine core is the one that vLLM's clients expect."""
     assert EngineCoreProc.ENGINE_CORE_DEAD == b"ENGINE_CORE_DEAD"

@@ -1,4 +1,4 @@
-"""The engine core in a real process of its own: it starts without ado, fails with its own error, and leaves nothing."""
+"""Tests of the engine core in its own process: its start, its errors and its end."""
 
 import multiprocessing.util
 import os
@@ -61,14 +61,12 @@ run("")
 
 
 def expected_tokens() -> Any:
-    """What the same engine generates in this process."""
+    """Return the tokens that the same engine generates in this process."""
     return LLM(multiprocess_mode=False, **SETTINGS).generate("Once", GREEDY)[0].outputs[0].token_ids
 
 
 def test_a_script_needs_no_guard_and_leaves_nothing(tmp_path: Path) -> None:
-    """It runs once though it has no `if __name__ == "__main__"`, is silent but for what it prints, and when an LLM is
-    deleted or the script ends, process and directory are gone.
-    """
+    """A script without a `__main__` guard runs once, prints only its own output, and leaves no process or directory."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     temporary = tmp_path / "tmp"
@@ -85,7 +83,7 @@ def test_a_script_needs_no_guard_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_other_threads_keep_the_script_while_an_engine_core_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that reads `__main__` at the moment the process is spawned finds the script."""
+    """A thread that reads `__main__` while the process is spawned finds the script's module."""
     script, found = sys.modules["__main__"], []
     spawn = multiprocessing.util.spawnv_passfds
 
@@ -103,7 +101,7 @@ def test_other_threads_keep_the_script_while_an_engine_core_starts(monkeypatch: 
 
 
 def test_told_to_end_where_python_passes_over_exceptions() -> None:
-    """SIGTERM in a finalizer, while an engine core loads, ends it as anywhere else, without a word."""
+    """SIGTERM inside a finalizer while an engine core loads ends the process without an error message."""
     done = subprocess.run(
         [sys.executable, "-c", TOLD_TO_END_WHILE_LOADING], capture_output=True, text=True, check=False
     )
@@ -111,7 +109,7 @@ def test_told_to_end_where_python_passes_over_exceptions() -> None:
 
 
 def test_the_same_tokens_until_it_is_killed() -> None:
-    """Whoever waits when the process is killed is told how it ended, and so is everybody after that."""
+    """The tokens equal those in process; after a kill, current and later calls fail with how the process ended."""
     llm = LLM(multiprocess_mode=True, **SETTINGS)
     client: Any = llm.llm_engine.engine_core
     assert llm.generate("Once", GREEDY)[0].outputs[0].token_ids == expected_tokens()
@@ -135,7 +133,7 @@ def test_the_same_tokens_until_it_is_killed() -> None:
 
 
 def test_what_keeps_it_from_starting_is_the_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A damaged weight file is the same `ModelLoadError` as in process, without a traceback on stderr."""
+    """A damaged weight file raises the same `ModelLoadError` as in process, without a traceback on stderr."""
     for file in Path(MODEL_DIR).iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(b"junk" if file.suffix == ".safetensors" else file.read_bytes())

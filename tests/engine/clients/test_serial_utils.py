@@ -1,4 +1,4 @@
-"""Messages as bytes: what comes out is what went in, and what is no message is refused."""
+"""Tests of the message encoding: round trips, and broken messages."""
 
 import struct
 from contextlib import suppress
@@ -41,7 +41,7 @@ values = st.recursive(
 
 @st.composite
 def arrays(draw: Any) -> np.ndarray:
-    """An array of any shape and of numbers of any kind, perhaps not contiguous."""
+    """Generate arrays of any shape and dtype, some not contiguous."""
     shape, dtype = draw(shapes), draw(st.sampled_from(NUMPY))
     array = np.arange(int(np.prod(shape))).astype(dtype).reshape(shape)
     return array.T if draw(st.booleans()) else array
@@ -49,14 +49,14 @@ def arrays(draw: Any) -> np.ndarray:
 
 @st.composite
 def tensors(draw: Any) -> torch.Tensor:
-    """The same as a tensor."""
+    """Generate tensors of any shape and dtype, some not contiguous."""
     shape, dtype = draw(shapes), draw(st.sampled_from(TORCH))
     tensor = torch.arange(int(np.prod(shape))).to(dtype).reshape(shape)
     return tensor.T if tensor.dim() == 2 and draw(st.booleans()) else tensor
 
 
 def sent(message: Any, decoder: MsgpackDecoder, encoder: MsgpackEncoder = ENCODER) -> Any:
-    """What arrives."""
+    """Encode and decode a value."""
     return decoder.decode([bytes(frame) for frame in encoder.encode(message)])
 
 
@@ -64,7 +64,7 @@ def sent(message: Any, decoder: MsgpackDecoder, encoder: MsgpackEncoder = ENCODE
     st.lists(arrays(), min_size=3, max_size=3), st.lists(tensors(), min_size=3, max_size=3), st.sampled_from([0, 256])
 )
 def test_arrays_of_every_kind_arrive(lists, of_tensors, threshold):
-    """Shape, type and numbers are the same, whether the bytes go inside the message or beside it."""
+    """Shape, dtype and values of an array arrive unchanged, inside the message or in a frame of their own."""
     output = EngineCoreOutput("a", [1], LogprobsLists(*lists), LogprobsTensors(*of_tensors))
     encoder = MsgpackEncoder(size_threshold=threshold)
     message = EngineCoreOutputs(outputs=[output])
@@ -74,7 +74,7 @@ def test_arrays_of_every_kind_arrive(lists, of_tensors, threshold):
 
 @given(values)
 def test_plain_values_arrive(value):
-    """Whatever a utility call returns."""
+    """Plain values, as utility calls return them, arrive unchanged."""
     output = EngineCoreOutputs(utility_output=UtilityOutput(5, None, Result(value)))
     arrived = sent(output, OUTPUTS).utility_output
     assert (arrived.call_id, arrived.failure_message, arrived.result.result) == (5, None, value)
@@ -82,7 +82,7 @@ def test_plain_values_arrive(value):
 
 
 def test_large_arrays_are_frames_and_not_copied():
-    """What is sent is the array's own memory, and what arrives is a view of the frame; small ones are inside."""
+    """Large arrays are sent and received without a copy, and small ones are inside the message."""
     array = np.arange(1000)
     frames = ENCODER.encode(EngineCoreOutput("a", [], LogprobsLists(array, array[:3], array[:3])))
     assert len(frames) == 2
@@ -93,7 +93,7 @@ def test_large_arrays_are_frames_and_not_copied():
 
 
 def test_a_buffer_is_used_again():
-    """`encode_into` puts the next message where the last one was, however long this was."""
+    """`encode_into` overwrites the previous message in the buffer, whatever its length."""
     buffer = bytearray()
     for tokens in ([1] * 500, [2]):
         frames = ENCODER.encode_into(EngineCoreOutputs(outputs=[EngineCoreOutput("a", tokens)]), buffer)
@@ -102,7 +102,7 @@ def test_a_buffer_is_used_again():
 
 
 class Pickled:
-    """Writes down that it was unpickled."""
+    """Object that records that it was unpickled."""
 
     def __reduce__(self) -> Any:
         raise AssertionError("somebody pickles")
@@ -114,21 +114,21 @@ class Pickled:
     ids=["object", "in a set", "function", "class", "large", "small", "surrogate", "array of objects", "complex"],
 )
 def test_what_is_no_plain_value_is_refused(value):
-    """Nothing is pickled; the error says what can be sent, and the encoder works on."""
+    """Other objects raise an error that lists what can be sent, nothing is pickled, and the encoder still works."""
     with pytest.raises(EngineError, match=r"cannot be sent to another process: .+\. What travels between"):
         ENCODER.encode(core_request("a", [1], SamplingParams(extra_args={"mine": value})))
     assert sent([1], ANYTHING) == [1]
 
 
 def sampled_frames() -> list[list[bytes]]:
-    """Messages to break."""
+    """Return encoded messages to break."""
     return [[bytes(frame) for frame in ENCODER.encode(message_of(message))] for message in recorded()]
 
 
-@pytest.mark.filterwarnings("ignore:SamplingParams")  # of a number that was changed into an odd one
+@pytest.mark.filterwarnings("ignore:SamplingParams")  # a number was changed into an invalid one
 @given(st.data())
 def test_broken_messages_are_refused_or_read(data):
-    """Bytes that were changed, cut off or made up, and frames that are missing: an `EngineError`, or a message."""
+    """Changed, truncated, invented or missing bytes and frames give an `EngineError` or a message."""
     frames = list(data.draw(st.sampled_from(sampled_frames())))
     which = data.draw(st.integers(0, len(frames) - 1))
     frame = bytearray(frames[which])
@@ -174,31 +174,31 @@ def logprobs_of(encoded: Any, *frames: bytes) -> Any:
     ],
 )
 def test_arrays_that_cannot_be_are_refused(encoded, message):
-    """The sizes are held against the bytes, and only numbers are read."""
+    """Arrays whose size does not match their bytes, or that hold no numbers, are refused."""
     with pytest.raises(EngineError, match=message):
         logprobs_of(encoded, struct.pack("<2f", 1, 2))
 
 
 def test_a_possible_array_is_read():
-    """The same by hand, as it should be."""
+    """A well-formed array written by hand is decoded."""
     assert logprobs_of(["<f4", [2], 1], struct.pack("<2f", 1, 2)).outputs[0].new_logprobs.logprobs.tolist() == [1, 2]
 
 
 def test_a_result_that_names_its_type_is_refused():
-    """vLLM can be told to import a class that a message names; not here."""
+    """A result that names a class to import, as vLLM allows, is refused."""
     message = msgspec.msgpack.encode([0, [], None, 1.0, [1, None, [["os", "system"], "true"]]])
     with pytest.raises(EngineError, match="names a type"):
         OUTPUTS.decode(message)
 
 
 def test_a_message_of_other_types_is_refused():
-    """Everything is checked against the type, and the error says where it differs."""
+    """A message of another type is refused with the position of the difference."""
     with pytest.raises(EngineError, match=r"not a valid EngineCoreRequest: Expected `str`, got `int` - at `\$\[0\]`"):
         REQUESTS.decode(msgspec.msgpack.encode([1] * 10))
 
 
 def test_parameters_are_checked_when_they_arrive():
-    """A request whose parameters no `SamplingParams` would have taken is no request."""
+    """A request with invalid `SamplingParams` is refused when it is decoded."""
     request = msgspec.to_builtins(core_request("a", [1], SamplingParams()))
     request[3]["temperature"] = -1.0
     with pytest.raises(EngineError, match="temperature"):

@@ -1,4 +1,4 @@
-"""Messages that a real vLLM 0.11.1 has encoded are read here, and those of the engine core are the same bytes."""
+"""Tests of messages against vLLM 0.11.1: its bytes are read here, and ours are the same bytes."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ TYPES = {"request": EngineCoreRequest, "outputs": EngineCoreOutputs}
 
 
 def plain(value: Any) -> Any:
-    """Something that can be compared: arrays as lists with their type."""
+    """Convert a message to comparable values; arrays become lists with their dtype."""
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return type(value).__name__, str(value.dtype), value.tolist()
     if isinstance(value, UtilityResult):
@@ -28,13 +28,13 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("message", recorded(), ids=lambda message: f"{message['kind']}{message['number']}")
 def test_what_vllm_has_encoded_is_read(message):
-    """Decoded here, its bytes are the message with the values that vLLM was given."""
+    """A message encoded by vLLM decodes to the values that vLLM encoded."""
     decoded = MsgpackDecoder(TYPES[message["kind"]]).decode(frames_of(message))
     assert plain(decoded) == plain(message_of(message))
 
 
 @pytest.mark.parametrize("message", [m for m in recorded() if m["kind"] == "outputs"], ids=lambda m: str(m["number"]))
 def test_outputs_are_the_bytes_that_vllm_makes(message):
-    """Frame by frame; of a request the parameters differ, as vLLM leaves out those with their default."""
+    """Outputs equal vLLM's frame by frame; a request's parameters differ, as vLLM omits default values."""
     encoded = [bytes(frame) for frame in MsgpackEncoder().encode(message_of(message))]
     assert encoded == frames_of(message)

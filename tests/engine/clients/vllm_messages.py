@@ -1,8 +1,6 @@
-"""The messages that tests/fixtures/record_messages.py made with a real vLLM, made here from the same values.
+"""Messages that tests/fixtures/record_messages.py recorded with a real vLLM, made here from the same values.
 
-    python -m tests.engine.clients.vllm_messages > FILE
-
-writes them in the form of the fixture, for vLLM to read.
+`python -m tests.engine.clients.vllm_messages > FILE` writes them in the fixture's format, for vLLM to read.
 """
 
 import base64
@@ -37,18 +35,18 @@ _FIXTURE = Path(__file__).parents[2] / "fixtures" / "messages.json"
 
 
 def recorded() -> list[Json]:
-    """The fixture; `number` counts the requests."""
+    """Return the fixture's messages; `number` counts them."""
     messages: list[Json] = json.loads(_FIXTURE.read_text())
     return [message | {"number": number} for number, message in enumerate(messages)]
 
 
 def frames_of(message: Json) -> list[bytes]:
-    """The recorded bytes."""
+    """Return the recorded frames."""
     return [base64.b64decode(frame) for frame in message["frames"]]
 
 
 def message_of(message: Json) -> EngineCoreRequest | EngineCoreOutputs:
-    """The message with the recorded values."""
+    """Return the message with the recorded values."""
     case = message["case"]
     return _request_of(message["number"], case) if message["kind"] == "request" else _outputs_of(case)
 

@@ -1,4 +1,4 @@
-"""The pool of blocks: handing out, taking back, finding, evicting."""
+"""Tests of the block pool: allocation, freeing, lookup and eviction."""
 
 import pytest
 
@@ -14,7 +14,7 @@ A, B, C = BlockHash(b"a"), BlockHash(b"b"), BlockHash(b"c")
 
 
 def cached(pool: BlockPool, *hashes: BlockHash) -> list[KVCacheBlock]:
-    """New blocks with these contents."""
+    """Allocate and cache new blocks with these contents."""
     blocks = pool.get_new_blocks(len(hashes))
     pool.cache_full_blocks(blocks, hashes, 0, len(hashes), kv_cache_group_id=0)
     return blocks
@@ -30,7 +30,7 @@ def test_block_0_is_never_handed_out():
 
 
 def test_freed_content_can_be_found_until_its_block_is_used_anew():
-    """A free block keeps its content; handing it out again evicts it."""
+    """A free block keeps its content until it is allocated again, which evicts it."""
     pool = BlockPool(3)
     first, second = cached(pool, A, B)
     pool.free_blocks([second, first])
@@ -43,7 +43,7 @@ def test_freed_content_can_be_found_until_its_block_is_used_anew():
 
 
 def test_a_touched_block_is_in_use_again():
-    """A hit takes a free block out of the queue, and only its last user gives it back."""
+    """A hit takes a free block out of the queue, and only its last user frees it."""
     pool = BlockPool(3)
     blocks = cached(pool, A)
     pool.free_blocks(blocks)
@@ -58,7 +58,7 @@ def test_a_touched_block_is_in_use_again():
 
 
 def test_equal_blocks_are_both_kept():
-    """Of two blocks with the same content the older is found, and the younger when that one is gone."""
+    """Among blocks with the same content the older is found, and the younger after the older is gone."""
     pool = BlockPool(3)
     (old,), (young,) = cached(pool, A), cached(pool, A)
     assert pool.get_cached_block(A, [0]) == [old]
@@ -77,7 +77,7 @@ def test_only_blocks_that_are_newly_full_are_cached():
 
 
 def test_groups_with_the_same_tokens_have_blocks_of_their_own():
-    """The same tokens in two groups are two blocks; a search through both finds them together or not at all."""
+    """The same tokens in two groups are two blocks, and a lookup in both groups finds both or none."""
     pool = BlockPool(4)
     first, second = pool.get_new_blocks(2)
     pool.cache_full_blocks([first], [A], 0, 1, kv_cache_group_id=0)
@@ -99,7 +99,7 @@ def test_the_null_block_is_neither_counted_nor_freed():
 
 
 def test_reset_forgets_everything_unless_a_block_is_in_use():
-    """Resetting the prefix cache refuses while a request holds a block, and afterwards nothing is found."""
+    """Resetting the prefix cache fails while a request holds a block, and otherwise removes all cached blocks."""
     pool = BlockPool(4)
     blocks = cached(pool, A, B)
     assert not pool.reset_prefix_cache()

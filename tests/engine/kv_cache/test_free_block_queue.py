@@ -1,4 +1,4 @@
-"""The queue of free blocks."""
+"""Tests of the queue of free blocks."""
 
 import pytest
 from hypothesis import given
@@ -8,18 +8,18 @@ from tracellm.engine.core.kv_cache.kv_cache_utils import FreeKVCacheBlockQueue, 
 
 
 def make(count: int) -> tuple[list[KVCacheBlock], FreeKVCacheBlockQueue]:
-    """`count` blocks, all free."""
+    """Make `count` free blocks."""
     blocks = [KVCacheBlock(block_id) for block_id in range(count)]
     return blocks, FreeKVCacheBlockQueue(blocks)
 
 
 def ids(blocks: list[KVCacheBlock]) -> list[int]:
-    """Their ids."""
+    """Return the blocks' ids."""
     return [block.block_id for block in blocks]
 
 
 def test_first_freed_is_first_taken():
-    """Blocks leave in the order in which they came, whether at the start or after they were given back."""
+    """Blocks leave the queue in the order in which they were added."""
     _, queue = make(4)
     taken = queue.popleft_n(3)
     queue.append_n([taken[2], taken[0]])
@@ -29,7 +29,7 @@ def test_first_freed_is_first_taken():
 
 
 def test_more_than_are_free_cannot_be_taken():
-    """Asking for too many raises, with both numbers, and leaves the queue as it was."""
+    """Allocating too many blocks raises an error with both numbers, and leaves the queue unchanged."""
     _, queue = make(2)
     with pytest.raises(ValueError, match="3 blocks wanted, 2 are free"):
         queue.popleft_n(3)
@@ -37,7 +37,7 @@ def test_more_than_are_free_cannot_be_taken():
 
 
 def test_a_block_that_is_not_free_cannot_be_removed():
-    """Removing a block twice raises instead of corrupting the list."""
+    """Removing a block twice raises an error instead of corrupting the list."""
     blocks, queue = make(2)
     queue.remove(blocks[1])
     with pytest.raises(ValueError, match="not in the free queue"):
@@ -46,7 +46,7 @@ def test_a_block_that_is_not_free_cannot_be_removed():
 
 @given(st.lists(st.one_of(st.integers(0, 4), st.tuples(st.just("remove"), st.integers(0, 9)), st.just("append"))))
 def test_behaves_as_a_list(actions):
-    """Any sequence of taking, removing from the middle and giving back leaves what a plain list would hold."""
+    """Any sequence of allocating, removing from the middle and freeing gives the same blocks as a plain list."""
     blocks, queue = make(10)
     model = list(blocks)
     out: list[KVCacheBlock] = []

@@ -1,4 +1,4 @@
-"""The scheduler's door to the KV cache: hits, slots, refusals, giving back."""
+"""Tests of the KV cache manager, the scheduler's interface to the KV cache."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,17 +12,17 @@ BLOCK = 4
 
 
 def make_manager(num_blocks: int = 11, enable_caching: bool = True) -> KVCacheManager:
-    """Ten usable blocks of four tokens."""
+    """Make a manager of ten usable blocks of four tokens."""
     return KVCacheManager(make_kv_cache_config(num_blocks, BLOCK), enable_caching)
 
 
 def request(request_id: str, prompt: int | list[int]) -> Request:
-    """A request over blocks of four tokens."""
+    """Make a request over blocks of four tokens."""
     return make_request(request_id, prompt, block_size=BLOCK)
 
 
 def start(manager: KVCacheManager, new: Request) -> tuple[list[int], int]:
-    """Give a request the slots of its whole prompt. Returns all its blocks and the number of cached tokens."""
+    """Allocate the slots of a request's whole prompt; return all its blocks and the number of cached tokens."""
     blocks, num_cached = manager.get_computed_blocks(new)
     assert manager.allocate_slots(new, new.num_tokens - num_cached, num_cached, blocks) is not None
     new.num_computed_tokens = new.num_tokens
@@ -30,7 +30,7 @@ def start(manager: KVCacheManager, new: Request) -> tuple[list[int], int]:
 
 
 def test_a_request_gets_just_the_blocks_that_its_tokens_need():
-    """9 tokens take 3 blocks of 4; the next 3 tokens take none, the one after them one."""
+    """Nine tokens take 3 blocks of 4, the next 3 tokens take none, and the one after them takes one."""
     manager, a = make_manager(), request("a", 9)
     assert start(manager, a) == ([1, 2, 3], 0)
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_a_request_gets_just_the_blocks_that_its_tokens_need():
     turns=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60),
 )
 def test_a_step_is_passed_over_only_when_it_changes_nothing(caching, prompts, turns):
-    """Blocks and what is found in them are the same as when every step of every request goes the whole way."""
+    """Skipping steps that change nothing gives the same blocks and cache contents as running every step."""
     short, whole = make_manager(12, caching), make_manager(12, caching)
     requests = [request(str(i), prompt) for i, prompt in enumerate(prompts)]
     for which, tokens in turns:
@@ -82,7 +82,7 @@ def test_a_step_is_passed_over_only_when_it_changes_nothing(caching, prompts, tu
 
 
 def test_a_shared_prefix_is_shared_block_by_block():
-    """The second request uses the full blocks that both have in common, and adds its own."""
+    """The second request uses the full blocks that both share, and allocates its own."""
     manager = make_manager()
     assert start(manager, request("a", [1, 2, 3, 4, 5, 6, 7, 8, 9])) == ([1, 2, 3], 0)
     assert start(manager, request("b", [1, 2, 3, 4, 5, 6, 7, 0, 0])) == ([1, 4, 5], 4)
@@ -90,7 +90,7 @@ def test_a_shared_prefix_is_shared_block_by_block():
 
 
 def test_the_same_tokens_after_others_are_not_the_same_block():
-    """A block is found only behind the very prefix that it was computed with."""
+    """A cached block is found only after the same prefix with which it was computed."""
     manager = make_manager()
     start(manager, request("a", [1, 2, 3, 4, 5, 6, 7, 8, 9]))
     assert start(manager, request("b", [0, 0, 0, 0, 5, 6, 7, 8, 9]))[1] == 0
@@ -98,7 +98,7 @@ def test_the_same_tokens_after_others_are_not_the_same_block():
 
 @pytest.mark.parametrize(("length", "cached"), [(8, 4), (9, 8), (4, 0), (12, 8)])
 def test_the_last_token_is_always_computed(length, cached):
-    """A prompt that is cached completely recomputes its last block, since its logits are needed."""
+    """A fully cached prompt recomputes its last block, since its logits are needed."""
     manager = make_manager()
     first = request("a", list(range(length)))
     start(manager, first)
@@ -107,7 +107,7 @@ def test_the_last_token_is_always_computed(length, cached):
 
 
 def test_the_tail_is_evicted_before_the_prefix():
-    """Freed blocks come back last block first, so new requests overwrite the end of a prompt before its beginning."""
+    """Blocks are freed last block first, so new requests overwrite the end of a prompt before its beginning."""
     manager = make_manager(num_blocks=5)
     a = request("a", list(range(16)))
     assert start(manager, a)[0] == [1, 2, 3, 4]
@@ -128,7 +128,7 @@ def test_without_caching_nothing_is_found_or_remembered():
 
 
 def test_a_refusal_changes_nothing():
-    """When too few blocks are free the answer is None, and no block has changed hands."""
+    """Allocation returns None when too few blocks are free, and leaves all blocks unchanged."""
     manager = make_manager(num_blocks=5)
     a = request("a", list(range(9)))
     start(manager, a)
@@ -142,7 +142,7 @@ def test_a_refusal_changes_nothing():
 
 
 def test_free_blocks_that_a_hit_would_use_are_not_counted_as_room():
-    """A hit in free blocks takes these from the free ones: 2 hits and 1 new block need 3 free blocks."""
+    """A hit in free blocks counts them as taken: 2 hits and 1 new block need 3 free blocks."""
     manager = make_manager(num_blocks=4)
     a = request("a", list(range(8)))
     start(manager, a)
@@ -156,13 +156,13 @@ def test_free_blocks_that_a_hit_would_use_are_not_counted_as_room():
 
 
 def test_no_tokens_is_a_mistake():
-    """Slots for no tokens are an error of the caller."""
+    """Allocating slots for no tokens raises an error."""
     with pytest.raises(ValueError, match="num_new_tokens"):
         make_manager().allocate_slots(request("a", 4), 0)
 
 
 def test_common_prefix_counts_blocks_that_all_requests_use():
-    """Two requests with one common block have a common prefix of one; a third without it ends that."""
+    """Two requests with one common block have a common prefix of one block, and a third without it ends that."""
     manager = make_manager(num_blocks=20)
     start(manager, request("a", [1, 2, 3, 4, 5, 6, 7, 8]))
     start(manager, request("b", [1, 2, 3, 4, 0, 0, 0, 0]))
@@ -172,7 +172,7 @@ def test_common_prefix_counts_blocks_that_all_requests_use():
 
 
 def test_usage_rises_and_falls_with_the_requests():
-    """The share of blocks in use follows what requests hold."""
+    """Usage is the share of blocks that requests hold."""
     manager, a = make_manager(), request("a", 9)
     start(manager, a)
     assert manager.usage == pytest.approx(0.3)

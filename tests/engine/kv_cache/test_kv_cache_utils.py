@@ -1,4 +1,4 @@
-"""Hashes of blocks, and how many blocks the memory holds."""
+"""Tests of block hashes, and of the number of blocks that memory can hold."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ BYTES_PER_BLOCK = 4 * 2 * 16 * 2 * 8 * 4  # layers, key and value, tokens, heads
 
 
 def test_a_hash_depends_on_the_tokens_and_on_all_before_them():
-    """Equal chains have equal hashes; another token, another order or another parent gives another hash."""
+    """Equal chains have equal hashes; another token, order or parent gives another hash."""
     parent = hash_block_tokens(None, [1, 2])
     assert parent == hash_block_tokens(None, (1, 2))
     others = [[2, 1], [1, 3], [1], [1, 2, 0], [258]]
@@ -32,7 +32,7 @@ def test_a_hash_depends_on_the_tokens_and_on_all_before_them():
 
 
 def test_only_full_blocks_are_hashed_and_each_once():
-    """A request has a hash for each full block, and a new one appears with the token that fills a block."""
+    """Every full block is hashed once, with the token that fills it."""
     request = make_request("a", [1, 2, 3, 4, 5, 6, 7], block_size=4)
     assert len(request.block_hashes) == 1
     request.append_output_token_ids(8)
@@ -52,7 +52,7 @@ def test_several_tokens_at_once_complete_several_blocks():
 
 
 def test_the_memory_is_divided_into_blocks_that_serve_all_layers():
-    """As many blocks as fit; each layer gets one tensor of its share, and all are in one group."""
+    """The memory is split into as many blocks as fit, with one tensor per layer and one group."""
     config = get_kv_cache_config(make_config(), SPEC, 100 * BYTES_PER_BLOCK + 1)
     assert config.num_blocks == 100
     assert [(tensor.size, tensor.shared_by) for tensor in config.kv_cache_tensors] == [
@@ -64,7 +64,7 @@ def test_the_memory_is_divided_into_blocks_that_serve_all_layers():
 
 
 def test_an_override_decides_the_number_of_blocks():
-    """num_gpu_blocks_override is taken even if it is too small for a request of max_model_len, as in vLLM 0.11.1."""
+    """`num_gpu_blocks_override` is used even if it is too small for `max_model_len`, as in vLLM 0.11.1."""
     config = get_kv_cache_config(make_config(num_gpu_blocks_override=3), SPEC, 100 * BYTES_PER_BLOCK)
     assert config.num_blocks == 3
 
@@ -77,13 +77,13 @@ def test_an_override_decides_the_number_of_blocks():
     ],
 )
 def test_an_override_that_cannot_be_is_refused(override, blocks, message):
-    """No usable block, or more than the memory holds: the message says what would do."""
+    """An override without usable blocks, or above the memory's limit, raises an error with the accepted range."""
     with pytest.raises(EngineError, match=message):
         get_kv_cache_config(make_config(num_gpu_blocks_override=override), SPEC, blocks * BYTES_PER_BLOCK)
 
 
 def test_too_little_memory_is_refused_with_the_longest_length_that_fits():
-    """256 tokens need 16 blocks and the null block; with 16 in all, 240 tokens are the most, and are accepted."""
+    """An error about too little memory names the longest length that fits, which is then accepted."""
     with pytest.raises(
         EngineError, match=r"max_model_len=256 .* 17 blocks .*Set max_model_len to 240 or less"
     ) as error:
@@ -98,7 +98,7 @@ def test_too_little_memory_is_refused_with_the_longest_length_that_fits():
 )
 @pytest.mark.parametrize("available", [-5, 0, BYTES_PER_BLOCK])
 def test_no_memory_at_all_is_refused_without_a_length(available, device, setting):
-    """Where nothing fits, no length is proposed, only more memory, by the setting that counts on the device."""
+    """Without room for any request the error proposes more memory by the device's setting, and no length."""
     config = make_config()
     config.device_config.device = torch.device(device)
     with pytest.raises(EngineError, match=rf"MiB are available\. Raise {setting}\."):
@@ -106,14 +106,14 @@ def test_no_memory_at_all_is_refused_without_a_length(available, device, setting
 
 
 def test_layers_that_differ_are_refused():
-    """One group of layers means one shape; the message shows the layers."""
+    """Layers of different shapes in one group raise an error that lists them."""
     spec = SPEC | {"layers.9": replace(make_spec(), head_size=64)}
     with pytest.raises(EngineError, match=r"different shapes.*layers\.9"):
         get_kv_cache_config(make_config(), spec, MIB)
 
 
 def test_a_request_that_can_never_fit_is_refused_with_the_numbers():
-    """With 3 usable blocks of 16, 49 tokens are the most: 48 slots, since nothing is computed from the last token."""
+    """With 3 usable blocks of 16 a request may have 49 tokens: 48 slots, as the last token is not computed."""
     config, kv_cache = make_config(), make_kv_cache_config(4)
     check_request_fits("a", 40, 9, config, kv_cache)
     with pytest.raises(
@@ -123,12 +123,12 @@ def test_a_request_that_can_never_fit_is_refused_with_the_numbers():
 
 
 def test_a_request_is_held_against_max_model_len_too():
-    """No request grows beyond max_model_len, so a larger max_tokens does not count."""
+    """`max_model_len` limits a request's size, so a larger `max_tokens` does not count."""
     check_request_fits("a", 10, 10_000, make_config(max_model_len=256), make_kv_cache_config(17))
 
 
 def test_a_window_lets_longer_requests_fit():
-    """A window of 20 and steps of 30 tokens: never more than 5 blocks, however long; fewer where a prompt is short."""
+    """With a window of 20 and steps of 30 tokens, a request needs at most 5 blocks, and fewer for a short prompt."""
     config = make_config(max_num_batched_tokens=30)
     check_request_fits("a", 200, 50, config, make_kv_cache_config(6, windows=(20,)))
     with pytest.raises(InvalidRequestError, match=r"needs 10 KV blocks .* has 5 .* at most 33"):
@@ -139,7 +139,7 @@ def test_a_window_lets_longer_requests_fit():
 
 
 def test_small_chunks_let_longer_requests_fit():
-    """A prompt cut at `long_prefill_token_threshold` leaves the window step by step, and needs no more than it."""
+    """A prompt in chunks of `long_prefill_token_threshold` leaves the window step by step, and needs no more blocks."""
     windows = make_kv_cache_config(4, windows=(20,))
     check_request_fits("a", 200, 1, make_config(long_prefill_token_threshold=4), windows)
     with pytest.raises(InvalidRequestError, match=r"needs 13 KV blocks .* has 3 "):

@@ -1,4 +1,4 @@
-"""Sliding windows in the KV cache: what leaves the window is given back, and what of a prefix is worth finding."""
+"""Tests of sliding windows in the KV cache: freed blocks, and prefix hits."""
 
 import pytest
 from hypothesis import given
@@ -14,17 +14,17 @@ BLOCK = 4
 
 
 def make_manager(*windows: int | None, num_blocks: int = 21, enable_caching: bool = True) -> KVCacheManager:
-    """Blocks of four tokens, a group for each window."""
+    """Make a manager with blocks of four tokens and a group for each window."""
     return KVCacheManager(make_kv_cache_config(num_blocks, BLOCK, windows), enable_caching)
 
 
 def request(request_id: str, prompt: int | list[int]) -> Request:
-    """A request over blocks of four tokens."""
+    """Make a request over blocks of four tokens."""
     return make_request(request_id, prompt, block_size=BLOCK)
 
 
 def go_on(manager: KVCacheManager, running: Request, num_tokens: int = 1) -> tuple[list[int], ...]:
-    """Generate tokens and compute them; the request's blocks then."""
+    """Generate and compute tokens; return the request's blocks."""
     for _ in range(num_tokens):
         running.append_output_token_ids(7)
         assert manager.allocate_slots(running, 1) is not None
@@ -33,7 +33,7 @@ def go_on(manager: KVCacheManager, running: Request, num_tokens: int = 1) -> tup
 
 
 def test_blocks_outside_the_window_are_given_back():
-    """With a window of 5, the token after 8 sees tokens 4 to 8: the first block is free, block 0 in its place."""
+    """Blocks outside the window are freed, and the null block takes their index."""
     manager, a = make_manager(5), request("a", 8)
     assert start(manager, a)[0] == [1, 2]
     assert go_on(manager, a) == ([0, 2, 3],)
@@ -43,14 +43,14 @@ def test_blocks_outside_the_window_are_given_back():
 
 
 def test_a_window_as_long_as_the_request_keeps_everything():
-    """Nothing is given back while the next token sees the first."""
+    """No block is freed while the next token attends to the first."""
     manager, a = make_manager(13), request("a", 8)
     start(manager, a)
     assert go_on(manager, a, 5) == ([1, 2, 3, 4],)
 
 
 def test_blocks_given_back_are_evicted_last_block_first():
-    """Of several blocks that leave the window at once, the last one is the first to be handed out again."""
+    """When several blocks leave the window at once, the last is the first to be allocated again."""
     manager, a = make_manager(2, num_blocks=6), request("a", 16)
     assert start(manager, a)[0] == [1, 2, 3, 4]
     assert go_on(manager, a) == ([0, 0, 0, 4, 5],)
@@ -58,7 +58,7 @@ def test_blocks_given_back_are_evicted_last_block_first():
 
 
 def test_blocks_are_given_back_even_to_a_request_that_is_refused():
-    """A request that finds too few blocks has let go of what it no longer sees."""
+    """A request that finds too few free blocks still frees those outside its window."""
     manager, a = make_manager(2, num_blocks=5), request("a", 16)
     start(manager, a)
     a.append_output_token_ids([7] * 17)
@@ -68,7 +68,7 @@ def test_blocks_are_given_back_even_to_a_request_that_is_refused():
 
 
 def test_what_has_left_the_window_can_still_be_found():
-    """Given back is not forgotten: another request with the same beginning uses these blocks, until they are taken."""
+    """Blocks that left the window can be found by another request with the same prefix until they are allocated."""
     manager, a = make_manager(5), request("a", list(range(16)))
     start(manager, a)
     go_on(manager, a)
@@ -78,17 +78,17 @@ def test_what_has_left_the_window_can_still_be_found():
 @pytest.mark.parametrize(
     ("lost", "cached"),
     [
-        ([], [0, 0, 0, 4, 5]),  # the window of token 20 begins in the fifth block, at token 15 in the fourth
+        ([], [0, 0, 0, 4, 5]),  # token 20's window begins in the fifth block, token 15's in the fourth
         ([1, 2, 3], [0, 0, 0, 4, 5]),
         ([5], [0, 0, 3, 4]),
         ([4], [0, 2, 3]),
-        ([3, 5], [1, 2]),  # 4 alone is too short a run
-        ([2, 4], [1]),  # a shorter one that begins with the first block will do
+        ([3, 5], [1, 2]),  # block 4 alone is too short a run
+        ([2, 4], [1]),  # a shorter run from the first block is enough
         ([1, 3, 5], []),
     ],
 )
 def test_a_prefix_is_worth_the_run_of_blocks_that_the_window_reaches(lost, cached):
-    """With a window of 6, two cached blocks side by side are enough, wherever they are; the longest prefix wins."""
+    """With a window of 6, two adjacent cached blocks make a hit anywhere, and the longest prefix wins."""
     manager, a = make_manager(6), request("a", list(range(20)))
     assert start(manager, a)[0] == [1, 2, 3, 4, 5]
     manager.free(a)
@@ -100,7 +100,7 @@ def test_a_prefix_is_worth_the_run_of_blocks_that_the_window_reaches(lost, cache
 
 
 def test_null_blocks_of_a_hit_need_no_room():
-    """A hit of two free blocks behind three null ones takes two free blocks and one new."""
+    """A hit of two free blocks after three null blocks takes two free blocks and one new block."""
     manager, a = make_manager(6), request("a", list(range(20)))
     start(manager, a)
     manager.free(a)
@@ -114,7 +114,7 @@ def test_null_blocks_of_a_hit_need_no_room():
 
 
 def test_no_common_prefix_with_a_window():
-    """Requests that share blocks have no common prefix where a window will leave it; full attention counts its own."""
+    """Groups with a window have no common prefix; full attention counts its own."""
     manager = make_manager(None, 9)
     start(manager, request("a", [1, 2, 3, 4, 5]))
     start(manager, request("b", [1, 2, 3, 4, 6]))
@@ -122,7 +122,7 @@ def test_no_common_prefix_with_a_window():
 
 
 def test_groups_draw_from_one_pool():
-    """With full attention and two groups of windows, a request has three rows of blocks; only windows give back."""
+    """Groups share one pool, a request has a row of blocks in each, and only groups with windows free blocks early."""
     manager, a = make_manager(5, 5, None), request("a", 8)
     start(manager, a)
     assert manager.get_block_ids("a") == ([1, 2], [3, 4], [5, 6])
@@ -132,7 +132,7 @@ def test_groups_draw_from_one_pool():
 
 
 def test_a_refusal_counts_all_groups():
-    """Each group needs its block: with two free ones, three groups get none."""
+    """Each group needs its block: with two free blocks, allocation for three groups fails."""
     manager = make_manager(5, 5, None, num_blocks=6)
     assert manager.allocate_slots(request("a", 4), 4) is not None
     assert manager.allocate_slots(request("b", 4), 4) is None
@@ -141,13 +141,13 @@ def test_a_refusal_counts_all_groups():
 
 @pytest.mark.parametrize("windows", [(None, 6), (6, None), (None, None, 6), (6, 6, None)])
 def test_a_hit_is_what_all_groups_have(windows):
-    """Full attention needs the whole prefix, a window its end: the hit is the longest that serves both."""
+    """A hit is the longest prefix that full attention has whole and windows have at its end."""
     manager, a = make_manager(*windows, num_blocks=40), request("a", list(range(20)))
     start(manager, a)
     of_group = manager.get_block_ids("a")
     manager.free(a)
     pool = manager.block_pool
-    # The windows lose their third block, so a hit of 2 blocks or of 5 would serve them; full attention its last.
+    # The windows lose their third block, so they allow a hit of 2 blocks or of 5; full attention loses its last.
     for window, blocks in zip(windows, of_group, strict=True):
         pool._maybe_evict_cached_block(pool.blocks[blocks[4] if window is None else blocks[2]])
     hit, num_tokens = manager.get_computed_blocks(request("b", [*range(20), 50]))
@@ -156,7 +156,7 @@ def test_a_hit_is_what_all_groups_have(windows):
 
 
 def test_a_hit_of_all_groups_has_null_blocks_where_a_window_does_not_look():
-    """All rows of a hit are equally long; before the window they say 0."""
+    """All rows of a hit are equally long, with null blocks before the window."""
     manager, a = make_manager(None, 6, num_blocks=40), request("a", list(range(20)))
     start(manager, a)
     full, windowed = manager.get_block_ids("a")
@@ -166,7 +166,7 @@ def test_a_hit_of_all_groups_has_null_blocks_where_a_window_does_not_look():
 
 
 def test_windows_of_two_lengths_without_caching():
-    """Without a prefix cache any groups go together; nothing is found or remembered."""
+    """Without a prefix cache, windows of any lengths can be combined."""
     manager = make_manager(5, 9, enable_caching=False)
     a = request("a", 12)
     start(manager, a)
@@ -185,7 +185,7 @@ def test_windows_of_two_lengths_without_caching():
 def test_a_request_alone_needs_just_as_many_blocks_as_it_is_said_to(
     windows, num_prompt_tokens, num_output_tokens, budget, threshold
 ):
-    """With so many blocks it gets slots in every step; with one block less, it does not."""
+    """A request alone gets its slots with the computed number of blocks, and fails with one block less."""
     config = make_config(max_num_batched_tokens=budget, long_prefill_token_threshold=threshold)
     groups, num_tokens = make_kv_cache_config(2, BLOCK, windows).kv_cache_groups, num_prompt_tokens + num_output_tokens
     needed = get_num_blocks_alone(groups, num_prompt_tokens, num_tokens, config)

@@ -1,4 +1,4 @@
-"""The rotary embeddings: every type against transformers, from config.json as transformers 4 and 5 write it."""
+"""Tests of rotary embeddings: every type against transformers, from config.json of transformers 4 and 5."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -66,7 +66,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def make_config(**rope_parameters: Any) -> LlamaConfig:
-    """The config.json of a Llama with heads of 64, made for 2048 tokens."""
+    """Make the config.json of a Llama with heads of 64, trained for 2048 tokens."""
     return LlamaConfig(
         hidden_size=4 * HEAD_SIZE,
         num_attention_heads=4,
@@ -76,18 +76,18 @@ def make_config(**rope_parameters: Any) -> LlamaConfig:
 
 
 def old_config(**values: Any) -> Any:
-    """The attributes that transformers 4 gives a config: `rope_theta`, `rope_scaling` and the like side by side."""
+    """Return the config's attributes as transformers 4 stores them: `rope_theta` and `rope_scaling` side by side."""
     return SimpleNamespace(max_position_embeddings=TRAINED, **values)
 
 
 @pytest.mark.parametrize("rope_parameters", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("is_long", [False, True])
 def test_angles_equal_transformers(rope_parameters: dict[str, Any], is_long: bool) -> None:
-    """The cosines and sines of all positions, within and beyond the original length, are transformers' in float32."""
+    """Cosines and sines of all positions equal transformers' in float32, within the original length and beyond."""
     config = make_config(**rope_parameters)
     length = get_max_model_len(None, config) if is_long else 300
     reference_length = length
-    if rope_parameters["rope_type"] == "dynamic":  # transformers' base for the greatest length, whatever the length now
+    if rope_parameters["rope_type"] == "dynamic":  # transformers' base for the maximum length
         reference_length = int(TRAINED * rope_parameters["factor"])
     inv_freq, attention_factor = ROPE_INIT_FUNCTIONS[rope_parameters["rope_type"]](config, seq_len=reference_length)
     angles = torch.outer(torch.arange(length).float(), inv_freq)
@@ -106,7 +106,7 @@ def test_plain_angles(theta: float) -> None:
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
 def test_only_the_first_dimensions_of_a_head_are_rotated(share: float) -> None:
-    """Queries and keys come out as transformers rotates them; dimensions beyond the rotated share stay as they were."""
+    """Queries and keys are rotated as in transformers, and dimensions beyond the rotated share stay unchanged."""
     torch.manual_seed(0)
     config = make_config(rope_type="linear", factor=2.0, partial_rotary_factor=share)
     rope = get_rope(config, HEAD_SIZE, 128)
@@ -125,7 +125,7 @@ def test_only_the_first_dimensions_of_a_head_are_rotated(share: float) -> None:
 @pytest.mark.parametrize("rope_parameters", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("key", ["rope_type", "type"])
 def test_config_of_transformers_4(rope_parameters: dict[str, Any], key: str) -> None:
-    """`rope_theta`, `rope_scaling` and `partial_rotary_factor` side by side mean the same as `rope_parameters`."""
+    """`rope_theta`, `rope_scaling` and `partial_rotary_factor` at the top have the meaning of `rope_parameters`."""
     scaling = {name: value for name, value in rope_parameters.items() if name not in ("rope_type", "rope_theta")}
     scaling[key] = rope_parameters["rope_type"]
     theta = rope_parameters.get("rope_theta", 10000.0)
@@ -135,7 +135,7 @@ def test_config_of_transformers_4(rope_parameters: dict[str, Any], key: str) -> 
 
 
 def test_the_first_name_of_longrope() -> None:
-    """Phi-3's first checkpoints call it `su`, and write the trained length next to `rope_scaling`."""
+    """The type `su` of Phi-3's first checkpoints is longrope, with the trained length next to `rope_scaling`."""
     scaling = {"type": "su", "short_factor": [1.0], "long_factor": [2.0]}
     parameters = get_rope_parameters(old_config(rope_scaling=scaling, original_max_position_embeddings=512))
     assert parameters.rope_type == "longrope"
@@ -145,7 +145,7 @@ def test_the_first_name_of_longrope() -> None:
 
 @pytest.mark.parametrize("layer_type", ["full_attention", "sliding_attention"])
 def test_layers_of_two_kinds(layer_type: str) -> None:
-    """Gemma 3 rotates differently in its sliding layers, as transformers 5 and 4 write it."""
+    """Gemma 3 rotates differently in its sliding layers, in configs of transformers 4 and 5."""
     full, sliding = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}, {"rope_theta": 1e4}
     new = old_config()
     new.rope_parameters = {"full_attention": full, "sliding_attention": sliding}
@@ -157,10 +157,10 @@ def test_layers_of_two_kinds(layer_type: str) -> None:
 
 
 def test_longrope_chooses_its_factors_by_the_engines_length() -> None:
-    """As in vLLM: an engine for longer texts than the trained length uses the long factors, for short texts too."""
+    """An engine for texts beyond the trained length uses the long factors, for short texts too, as in vLLM."""
     config = make_config(**CASES["longrope"])
     at, beyond = get_rope(config, HEAD_SIZE, 512).cos_sin_cache, get_rope(config, HEAD_SIZE, 513).cos_sin_cache
-    assert torch.equal(at[0], beyond[0])  # position 0 does not turn
+    assert torch.equal(at[0], beyond[0])  # position 0 is not rotated
     assert not torch.allclose(at[1], beyond[1])
 
 
@@ -177,7 +177,7 @@ def test_longrope_chooses_its_factors_by_the_engines_length() -> None:
     ids=lambda value: value["rope_type"] if isinstance(value, dict) else None,
 )
 def test_the_greatest_length(rope_parameters: dict[str, Any], length: int) -> None:
-    """The rotary embedding stretches the length as in vLLM; one token more is refused, with the number."""
+    """The rotary embedding extends the maximum length as in vLLM, and a request beyond it is refused."""
     config = make_config(**rope_parameters)
     assert get_max_model_len(None, config) == length
     assert get_max_model_len(length, config) == length
@@ -186,7 +186,7 @@ def test_the_greatest_length(rope_parameters: dict[str, Any], length: int) -> No
 
 
 def test_the_length_of_a_longrope_model_is_the_trained_one() -> None:
-    """A config.json that writes the trained length at its top gets it, and more only if it is asked for."""
+    """A longrope model with its trained length at the top of config.json gets that length, or more on request."""
     config = make_config(**CASES["longrope"])
     config.original_max_position_embeddings = 512
     assert get_max_model_len(None, config) == 512
@@ -208,6 +208,6 @@ def test_the_length_of_a_longrope_model_is_the_trained_one() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(scaling: dict[str, Any], message: str) -> None:
-    """An unknown type, and numbers that are missing or impossible, are named in one message."""
+    """An unknown type, or missing and invalid numbers, are named in one message."""
     with pytest.raises(ModelLoadError, match=message):
         get_rope(old_config(rope_scaling=scaling), HEAD_SIZE, 16)

@@ -1,4 +1,4 @@
-"""The line in the log, and the Prometheus metrics, held against those of a real vLLM 0.11.1."""
+"""Tests of the log line and the Prometheus metrics, against a recording of vLLM 0.11.1."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ UNSUPPORTED_ARGS = {
     "vllm:mm_cache_hits": "no multimodal input",
     "vllm:mm_cache_queries": "no multimodal input",
 }
-"""Metrics of vLLM's that are left out, and why."""
+"""Metrics of vLLM that tracellm omits, with the reasons."""
 
 CACHE_SETTINGS_NOT_HERE = {
     *("swap_space", "cache_dtype", "is_attention_free", "sliding_window", "prefix_caching_hash_algo", "cpu_offload_gb"),
@@ -32,7 +32,7 @@ CACHE_SETTINGS_NOT_HERE = {
     *("mamba_cache_dtype", "mamba_ssm_cache_dtype", "num_cpu_blocks", "kv_sharing_fast_prefill"),
     *("kv_offloading_size", "kv_offloading_backend"),
 }
-"""Settings of vLLM's KV cache that tracellm has not; so they are no labels of `vllm:cache_config_info`."""
+"""Settings of vLLM's KV cache that tracellm lacks; they are not labels of `vllm:cache_config_info`."""
 
 STEP = SchedulerStats(
     num_running_reqs=3,
@@ -43,7 +43,7 @@ STEP = SchedulerStats(
 
 
 def iteration(**more: Any) -> IterationStats:
-    """A step in which one request of 40 tokens got its first token, and another one its last."""
+    """Make a step's statistics: one request of 40 tokens gets its first token, and another one its last."""
     finished = FinishedRequestStats(
         finish_reason=FinishReason.LENGTH,
         e2e_latency=2.0,
@@ -69,14 +69,14 @@ def iteration(**more: Any) -> IterationStats:
 
 
 def prometheus() -> PrometheusStatLogger:
-    """A logger for 256 tokens, as in the recording."""
+    """Make a logger for 256 tokens, as in the recording."""
     logger = PrometheusStatLogger(make_config(max_model_len=256, num_gpu_blocks=100))
     logger.log_engine_initialized()
     return logger
 
 
 def metrics_of(registry: CollectorRegistry) -> dict[str, dict[str, Any]]:
-    """Name, type, labels, bounds and samples, as the recording has them."""
+    """Return name, type, labels, bounds and samples in the recording's form."""
     found = {}
     for collector in list(registry._collector_to_names):
         assert isinstance(collector, MetricWrapperBase)
@@ -92,7 +92,7 @@ def metrics_of(registry: CollectorRegistry) -> dict[str, dict[str, Any]]:
 
 
 def test_the_metrics_are_vllms():
-    """Names, types, labels, buckets and samples are the same; what is left out is listed here with its reason."""
+    """Names, types, labels, buckets and samples equal vLLM's, except for a listed few."""
     ours = metrics_of(prometheus().registry)
     theirs = {metric["name"]: metric for metric in RECORDED["metrics"]}
     assert ours.keys() == theirs.keys() - UNSUPPORTED_ARGS.keys()
@@ -107,12 +107,12 @@ def test_the_metrics_are_vllms():
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
-    """The value of a sample."""
+    """Return the value of a sample."""
     return registry.get_sample_value(f"vllm:{name}", {"model_name": "none", "engine": "0"} | labels)
 
 
 def test_what_a_step_adds():
-    """Gauges say how things stand, counters and histograms add up."""
+    """Gauges show the current values, and counters and histograms add up."""
     logger = prometheus()
     for _ in range(2):
         logger.record(STEP, iteration())
@@ -152,7 +152,7 @@ def test_what_a_step_adds():
 
 
 def test_two_engines_in_a_process_do_not_clash():
-    """Each has its own numbers."""
+    """Two engines in a process have separate metrics."""
     first, second = prometheus(), prometheus()
     first.record(STEP, iteration())
     assert value(first.registry, "prompt_tokens_total") == 40
@@ -162,19 +162,19 @@ def test_two_engines_in_a_process_do_not_clash():
 
 @pytest.mark.parametrize(("largest", "bounds"), [(1, [1]), (9, [1, 2, 5]), (100, [1, 2, 5, 10, 20, 50, 100])])
 def test_bounds_of_counts(largest, bounds):
-    """1, 2, 5, 10 and so on, up to the largest possible."""
+    """Bounds of counts are 1, 2, 5, 10 and so on, up to the largest possible count."""
     assert build_1_2_5_buckets(largest) == bounds
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Level and text of what was logged since the last call."""
+    """Return level and text of the lines logged since the last call."""
     found = [(record.levelname, record.getMessage()) for record in caplog.records]
     caplog.clear()
     return found
 
 
 def test_the_line_in_the_log(caplog, monkeypatch):
-    """Tokens per second since the last line, and things as they are; DEBUG when nothing has happened for two lines."""
+    """The log line shows tokens per second since the last line, at DEBUG after two idle intervals."""
     caplog.set_level(logging.DEBUG)
     now = 100.0
     monkeypatch.setattr("tracellm.engine.metrics.loggers.time.monotonic", lambda: now)
@@ -204,7 +204,7 @@ def test_the_line_in_the_log(caplog, monkeypatch):
 
 
 def test_a_logger_of_ones_own():
-    """It is made for the configuration, gets every step, and is asked for its line like the others."""
+    """A custom logger is made with the configuration, gets every step, and logs when the others do."""
     calls: list[Any] = []
 
     class Own(StatLoggerBase):

@@ -1,4 +1,4 @@
-"""What the scheduler says of itself after each step, and the hit rate over many."""
+"""Tests of the scheduler's statistics after each step, and of the hit rate over many."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tracellm.engine.metrics.stats import CachingMetrics, PrefixCacheStats, Sche
 
 
 def watched_scheduler(**arguments) -> Scheduler:
-    """A scheduler that keeps statistics."""
+    """Make a scheduler that keeps statistics."""
     scheduler = make_scheduler(**arguments)
     manager = scheduler.kv_cache_manager
     assert manager.prefix_cache_stats is None
@@ -19,7 +19,7 @@ def watched_scheduler(**arguments) -> Scheduler:
 
 
 def stats_of_steps(scheduler: Scheduler) -> list[SchedulerStats]:
-    """The statistics of each step until nothing is left to do."""
+    """Return the statistics of each step until no request is left."""
     found = []
     while scheduler.has_requests():
         _, outputs = run_step(scheduler)
@@ -30,7 +30,7 @@ def stats_of_steps(scheduler: Scheduler) -> list[SchedulerStats]:
 
 
 def test_running_waiting_and_usage():
-    """They are those after the step; the last one, which only tells the workers, says that nothing is left."""
+    """Running and waiting requests and usage are those after the step; the last step reports none."""
     scheduler = watched_scheduler(num_gpu_blocks=11, block_size=4, max_num_seqs=1, enable_prefix_caching=False)
     for name in "ab":
         scheduler.add_request(make_request(name, 4, max_tokens=2, block_size=None))
@@ -40,7 +40,7 @@ def test_running_waiting_and_usage():
 
 
 def test_what_was_looked_for_in_the_prefix_cache():
-    """Tokens looked for and found, in the step in which a request begins; what is preempted counts apart."""
+    """Prefix cache queries and hits count in a request's first step, and separately after a preemption."""
     scheduler = watched_scheduler(num_gpu_blocks=8, block_size=4, max_model_len=24)
     scheduler.add_request(make_request("a", range(9), max_tokens=2, block_size=4))
     first, *_ = stats_of_steps(scheduler)
@@ -55,7 +55,7 @@ def test_what_was_looked_for_in_the_prefix_cache():
 
 
 def test_emptying_the_cache_is_told():
-    """Once, with the next step."""
+    """A reset of the prefix cache is reported once, with the next step."""
     scheduler = watched_scheduler()
     assert scheduler.reset_prefix_cache()
     scheduler.add_request(make_request("a", 4, max_tokens=2))
@@ -63,7 +63,7 @@ def test_emptying_the_cache_is_told():
 
 
 def test_none_when_nobody_keeps_statistics():
-    """Neither the scheduler nor its KV cache counts."""
+    """Without statistics neither the scheduler nor its KV cache counts."""
     scheduler = make_scheduler()
     assert isinstance(scheduler.kv_cache_manager, KVCacheManager)
     scheduler.add_request(make_request("a", 4, max_tokens=1))
@@ -74,7 +74,7 @@ def test_none_when_nobody_keeps_statistics():
 
 
 def test_the_hit_rate_is_that_of_the_latest_requests():
-    """The oldest steps go when there are too many requests; the latest step stays; an emptied cache begins anew."""
+    """The hit rate covers the latest requests, always keeps the latest step, and restarts when the cache is reset."""
     metrics = CachingMetrics(max_recent_requests=10)
     assert (metrics.empty, metrics.hit_rate) == (True, 0.0)
     metrics.observe(PrefixCacheStats(requests=5, queries=100, hits=0))

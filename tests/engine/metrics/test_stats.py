@@ -1,4 +1,4 @@
-"""When things happened to a request, from the scheduler's events to `RequestOutput.metrics`."""
+"""Tests of a request's times, from the scheduler's events to `RequestOutput.metrics`."""
 
 import time
 
@@ -13,7 +13,7 @@ QUEUED, SCHEDULED, PREEMPTED = EngineCoreEventType
 
 
 def events_by_step(log_stats: bool) -> list[dict[str, list[EngineCoreEventType] | None]]:
-    """Two requests of which one is preempted: what each output says happened, step by step."""
+    """Run two requests, one of which is preempted; return the events of each output, by step."""
     scheduler = make_scheduler(num_gpu_blocks=4, block_size=4, max_model_len=12, enable_prefix_caching=False)
     scheduler.log_stats = log_stats
     for name in "ab":
@@ -31,8 +31,7 @@ def events_by_step(log_stats: bool) -> list[dict[str, list[EngineCoreEventType] 
 
 
 def test_events_come_with_the_next_token():
-    """A request's first output tells that it was queued and scheduled; the first after a preemption tells that, and
-    that it was scheduled again."""
+    """Events come with the next token: queued and scheduled with the first, preempted with a later one."""
     steps = events_by_step(log_stats=True)
     assert steps[0] == {"a": [QUEUED, SCHEDULED], "b": [QUEUED, SCHEDULED]}
     assert [step["a"] for step in steps[1:] if "a" in step] == [None] * 7
@@ -60,8 +59,7 @@ def test_events_have_the_schedulers_time():
 
 
 def test_the_times_between():
-    """Queue, prefill, decode and inference follow from the events and the ends of the steps; a preemption changes
-    none of where they begin."""
+    """Queue, prefill, decode and inference times follow from events and step ends, and ignore a preemption."""
     stats, its = IterationStats(iteration_timestamp=107.0), RequestStateStats(arrival_time=100.0)
     events = [EngineCoreEvent(QUEUED, 10.0), EngineCoreEvent(SCHEDULED, 11.0)]
     stats.update_from_output(EngineCoreOutput("r", [1], events=events), 14.0, True, 5, its)
@@ -77,15 +75,14 @@ def test_the_times_between():
 
 
 def test_one_token_has_no_time_between_tokens():
-    """The mean time per output token leaves out the first, so of one token alone it is 0."""
+    """The mean time per output token leaves out the first token, so it is 0 for one token."""
     its = RequestStateStats(num_generation_tokens=1, first_token_ts=3.0, last_token_ts=3.0)
     assert its.mean_time_per_output_token == 0.0
 
 
 @pytest.mark.parametrize("num_blocks", [3, 40])
 def test_metrics_of_a_real_run(qwen2_checkpoint, num_blocks):
-    """Under `disable_log_stats=False` every output says when its request arrived, was queued, was scheduled and got
-    its first and last token, in this order, also when too few blocks make requests wait."""
+    """With `disable_log_stats=False` every output has its times in order, even when requests wait for blocks."""
     llm = LLM(
         str(qwen2_checkpoint),
         dtype="float32",
@@ -116,7 +113,7 @@ def test_metrics_of_a_real_run(qwen2_checkpoint, num_blocks):
 
 
 def test_no_metrics_unless_asked_for(qwen2_checkpoint):
-    """By default `metrics` is None."""
+    """Without statistics `metrics` is None."""
     llm = LLM(str(qwen2_checkpoint), dtype="float32", max_model_len=32)
     (output,) = llm.generate("hello", SamplingParams(max_tokens=1), use_tqdm=False)
     assert output.metrics is None

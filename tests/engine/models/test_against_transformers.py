@@ -1,4 +1,4 @@
-"""The models compute what transformers computes, through the whole runner."""
+"""Tests of the models against transformers, through the whole model runner."""
 
 import random
 from collections.abc import Callable
@@ -17,13 +17,13 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12)
 
 
 def make_prompt(length: int, seed: int = 0) -> list[int]:
-    """Random token ids."""
+    """Make random token ids."""
     rng = random.Random(f"{length}-{seed}")
     return [rng.randrange(VOCAB_SIZE) for _ in range(length)]
 
 
 def make_jobs(prefix: str = "") -> list[Job]:
-    """24 greedy requests with prompts of 1 to 60 tokens."""
+    """Make 24 greedy requests with prompts of 1 to 60 tokens."""
     rng = random.Random(7)
     lengths = [1, 2, 3, 4, 5, 16, 17, *(rng.randint(1, 60) for _ in range(17))]
     return [Job(f"{prefix}{i}", make_prompt(n, i), GREEDY) for i, n in enumerate(lengths)]
@@ -31,9 +31,9 @@ def make_jobs(prefix: str = "") -> list[Job]:
 
 @torch.inference_mode()
 def likeliest(model: Any, job: Job) -> list[int]:
-    """The token that transformers finds likeliest at each place of a job's output, given all before it.
+    """Return transformers' most likely token at each position of a job's output, given all tokens before it.
 
-    Equal to the output exactly if transformers, generating greedily, had generated it.
+    It equals the output exactly if greedy generation in transformers gives the same output.
     """
     logits = model(torch.tensor([job.tokens])).logits[0]
     tokens: list[int] = logits[len(job.prompt) - 1 : -1].argmax(-1).tolist()
@@ -44,7 +44,7 @@ def likeliest(model: Any, job: Job) -> list[int]:
 def prompt_logits(
     folder: Path, lengths: tuple[int, ...], dtype: torch.dtype = torch.float32, max_model_len: int | None = None
 ) -> list[torch.Tensor]:
-    """Our logits at every position of prompts of these lengths, [length, vocabulary] each, computed in pieces."""
+    """Return our logits at every position of the prompts, computed in chunks, [length, vocabulary] each."""
     executor = start_executor(make_config(folder, dtype=dtype, max_model_len=max_model_len))
     driver, logits = Driver(executor), []
     hidden = record_hidden_states(executor)
@@ -61,7 +61,7 @@ def prompt_logits(
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.inference_mode()
 def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
-    """The logits at every position of prompts of many lengths, computed in pieces, are within 1e-4 of transformers'."""
+    """The logits of prompts of many lengths, computed in chunks, are within 1e-4 of transformers'."""
     variant = VARIANTS[name]
     folder = make_checkpoint(tmp_path, variant.model_type, **variant.config)
     model = reference_model(folder)
@@ -74,7 +74,7 @@ def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_tokens_equal_transformers(family: str, family_checkpoint: Callable[[str], Path]) -> None:
-    """24 requests, batched with prompts in pieces, pauses and preemptions, get transformers' tokens."""
+    """Batched requests with chunked prompts, pauses and preemptions get transformers' greedy tokens."""
     folder = family_checkpoint(family)
     jobs, model = make_jobs(), reference_model(folder)
     Driver(start_executor(make_config(folder))).run(jobs)
@@ -84,7 +84,7 @@ def test_greedy_tokens_equal_transformers(family: str, family_checkpoint: Callab
 
 
 def test_a_request_gets_the_same_tokens_alone(qwen2_checkpoint: Path) -> None:
-    """24 requests one by one, each prompt in one piece, get what they get batched and in pieces."""
+    """Requests get the same tokens alone, with each prompt in one chunk, as batched with chunked prompts."""
     executor = start_executor(make_config(qwen2_checkpoint))
     batched, alone = make_jobs(), make_jobs("alone-")
     Driver(executor).run(batched)
@@ -98,7 +98,7 @@ def test_a_request_gets_the_same_tokens_alone(qwen2_checkpoint: Path) -> None:
 def test_sixteen_bits_stay_near_float32(
     family: str, dtype: torch.dtype, family_checkpoint: Callable[[str], Path]
 ) -> None:
-    """A model in 16 bits computes in 16 bits: most tokens stay the likeliest, and nothing overflows."""
+    """A 16-bit model computes in 16 bits: most tokens stay the most likely, and nothing overflows."""
     folder = family_checkpoint(family)
     (wide,), (narrow,) = (prompt_logits(folder, (100,), one) for one in (torch.float32, dtype))
     assert narrow.dtype == dtype
@@ -108,7 +108,7 @@ def test_sixteen_bits_stay_near_float32(
 
 
 def test_config_written_by_transformers_4(tmp_path: Path) -> None:
-    """`rope_theta` at the top of config.json, as transformers 4 wrote it, gives the same model as `rope_parameters`."""
+    """`rope_theta` at the top of config.json, as in transformers 4, gives the same model as `rope_parameters`."""
     folder = make_checkpoint(tmp_path, "qwen2", rope_parameters={"rope_type": "default", "rope_theta": 500.0})
     (before,) = prompt_logits(folder, (45,))
     change_config(folder, rope_parameters=None, rope_theta=500.0)

@@ -1,4 +1,4 @@
-"""What the model loader reads, and what it refuses: each mistake with one message that names the place."""
+"""Tests of the model loader: what it reads, and the error for each kind of damage."""
 
 import json
 import shutil
@@ -47,7 +47,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_host_never_holds_the_whole_checkpoint(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is on its device before the first tensor is read: each one is copied there by itself."""
+    """The model is on its device before the first tensor is read, and each tensor is copied there separately."""
     placed: list[Any] = []
     devices: set[str] = set()
 
@@ -72,7 +72,7 @@ def test_the_host_never_holds_the_whole_checkpoint(folder: Path, device: str, mo
 
 
 def test_the_three_stages_return_what_they_did(folder: Path) -> None:
-    """Finding, placing and reading each return their result."""
+    """Finding, allocating and reading weights each return their result."""
     loader, config = DefaultModelLoader(), make_config(folder)
     files = loader._prepare_weights(config.model_config.model)
     assert [path.name for path in files.files] == [WEIGHTS]
@@ -89,13 +89,13 @@ def test_the_three_stages_return_what_they_did(folder: Path) -> None:
 
 
 def test_tied_embeddings_are_one_tensor(folder: Path) -> None:
-    """Where config.json ties them, the output layer is the input embedding itself."""
+    """Tied embeddings share one tensor with the output layer."""
     model = load(folder)
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_merged_projections_hold_the_parts_in_order(folder: Path) -> None:
-    """The rows of the merged matrices are those of q, k, v, and of gate, up."""
+    """The rows of the merged matrices are those of q, k and v, and of gate and up."""
     tensors, layer = load_file(folder / WEIGHTS), load(folder).model.layers[1]
     for merged, parts in {
         layer.self_attn.qkv_proj: [f"self_attn.{name}_proj" for name in "qkv"],
@@ -117,7 +117,7 @@ def test_sharded_checkpoint_equals_a_single_file(sharded: Path, folder: Path) ->
 def test_every_family_loads_from_shards_of_sixteen_bits(
     family: str, dtype: str, family_checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """A checkpoint in several files of 16 bits loads, in float32, to the numbers that it holds."""
+    """A sharded 16-bit checkpoint of every family loads in float32 with unchanged values."""
     folder = make_checkpoint(tmp_path, family, max_shard_size="100KB", dtype=dtype)
     assert len(find_weight_files(str(folder)).files) > 2
     expected = load(family_checkpoint(family)).to(getattr(torch, dtype)).float().state_dict()
@@ -126,13 +126,13 @@ def test_every_family_loads_from_shards_of_sixteen_bits(
 
 
 def test_shards_without_an_index_load_too(sharded: Path, folder: Path) -> None:
-    """The shards' own names say what there is when the index is gone."""
+    """Shards without an index are found by their file names."""
     (sharded / "model.safetensors.index.json").unlink()
     assert torch.equal(load(sharded).model.norm.weight, load(folder).model.norm.weight)
 
 
 def test_the_same_weights_in_another_form_are_not_read(folder: Path, sharded: Path) -> None:
-    """Mistral's checkpoints hold a second copy of their weights, under other names, which is left alone."""
+    """The second copy of the weights in Mistral's checkpoints, under other names, is not read."""
     for one, files in ((folder, 1), (sharded, len(list(sharded.glob("*.safetensors"))))):
         save_file({"tok_embeddings.weight": torch.zeros(2, 2)}, one / "consolidated.safetensors")
         assert len(find_weight_files(str(one)).files) == files
@@ -141,7 +141,7 @@ def test_the_same_weights_in_another_form_are_not_read(folder: Path, sharded: Pa
 
 @pytest.mark.parametrize("with_index", [True, False])
 def test_missing_shard_is_named(sharded: Path, with_index: bool) -> None:
-    """A shard that is not there is named, with an index or without."""
+    """A missing shard is named, with an index or without."""
     shards = sorted(sharded.glob("*.safetensors"))
     shards[1].unlink()
     if not with_index:
@@ -152,7 +152,7 @@ def test_missing_shard_is_named(sharded: Path, with_index: bool) -> None:
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": 3}'])
 def test_damaged_index_is_named(sharded: Path, content: str) -> None:
-    """An index that is no index is refused by name."""
+    """An invalid index is named."""
     (sharded / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ModelLoadError, match=r"index\.json is damaged"):
         load(sharded)
@@ -160,7 +160,7 @@ def test_damaged_index_is_named(sharded: Path, content: str) -> None:
 
 @pytest.mark.parametrize("keep", [0, 5, 100, 2000, -1])
 def test_truncated_file_is_named(folder: Path, keep: int) -> None:
-    """A file cut short anywhere, in its header or in its last byte, is refused by name."""
+    """A file truncated anywhere is named."""
     file = folder / WEIGHTS
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(ModelLoadError, match=r"model\.safetensors is damaged or cut short"):
@@ -168,7 +168,7 @@ def test_truncated_file_is_named(folder: Path, keep: int) -> None:
 
 
 def test_git_lfs_pointer_is_recognized(folder: Path) -> None:
-    """A pointer that git left in place of the weights is called one."""
+    """A Git LFS pointer in place of the weights is recognized."""
     (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(ModelLoadError, match="git lfs pull"):
         load(folder)
@@ -176,35 +176,35 @@ def test_git_lfs_pointer_is_recognized(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])
 def test_pickled_weights_are_refused(folder: Path, name: str) -> None:
-    """Pickled weights are not opened, and the message says what to do."""
+    """Pickled weights are not opened, and the message has advice."""
     (folder / WEIGHTS).rename(folder / name)
     with pytest.raises(ModelLoadError, match=f"pickled weights \\({name}\\).*safetensors"):
         load(folder)
 
 
 def test_folder_without_weights_is_refused(folder: Path) -> None:
-    """No weights at all is said so."""
+    """A folder without weights is refused."""
     (folder / WEIGHTS).unlink()
     with pytest.raises(ModelLoadError, match="holds no weights"):
         load(folder)
 
 
 def test_folder_without_config_is_refused(folder: Path) -> None:
-    """No config.json, no model."""
+    """A folder without config.json is refused."""
     (folder / "config.json").unlink()
     with pytest.raises(ModelLoadError, match=r"holds no config\.json"):
         find_weight_files(str(folder))
 
 
 def test_missing_tensor_is_named(folder: Path) -> None:
-    """A tensor of a merged layer that is missing is named as the checkpoint would name it."""
+    """A missing tensor of a merged layer is named as in the checkpoint."""
     change_weights(folder, lambda tensors: tensors.pop("model.layers.1.self_attn.k_proj.bias"))
     with pytest.raises(ModelLoadError, match=r"lacks 1 tensor \(model\.layers\.1\.self_attn\.k_proj\.bias\)"):
         load(folder)
 
 
 def test_unexpected_tensor_is_named(folder: Path) -> None:
-    """A tensor that the model has no place for is refused, not dropped."""
+    """A tensor unknown to the model is refused."""
     change_weights(folder, lambda tensors: tensors.update({"model.layers.9.bias": torch.zeros(3)}))
     with pytest.raises(ModelLoadError, match=r"model\.layers\.9\.bias"):
         load(folder)
@@ -225,14 +225,14 @@ def test_config_of_another_size_is_refused(folder: Path) -> None:
 
 
 def test_integer_weights_are_refused(folder: Path) -> None:
-    """Integers are not taken for weights."""
+    """Integer weights are refused."""
     change_weights(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(64, dtype=torch.int8)}))
     with pytest.raises(ModelLoadError, match="quantized"):
         load(folder)
 
 
 def test_quantized_checkpoint_is_refused(folder: Path) -> None:
-    """A checkpoint that says it is quantized is refused by its method."""
+    """A quantized checkpoint is refused with its method."""
     change_config(folder, quantization_config={"quant_method": "awq", "bits": 4})
     with pytest.raises(ModelLoadError, match="awq"):
         load(folder)
@@ -247,7 +247,7 @@ def test_quantized_checkpoint_is_refused(folder: Path) -> None:
     ],
 )
 def test_unsupported_settings_are_refused(folder: Path, changes: dict[str, object], message: str) -> None:
-    """What config.json asks for and the model does not do is named, never ignored."""
+    """Unsupported settings in config.json are named."""
     change_config(folder, **changes)
     with pytest.raises(ModelLoadError, match=message):
         load(folder)
@@ -255,7 +255,7 @@ def test_unsupported_settings_are_refused(folder: Path, changes: dict[str, objec
 
 @pytest.mark.parametrize("architectures", [["GPTBigCodeForCausalLM"], [], None])
 def test_unknown_architecture_is_refused_with_the_list(architectures: list[str] | None) -> None:
-    """An architecture that cannot run is named, with all that can."""
+    """An unsupported architecture is refused with the list of supported ones."""
     with pytest.raises(ModelLoadError, match=", ".join(get_supported_archs())):
         resolve_model_cls(architectures)
 
@@ -266,13 +266,13 @@ def test_every_registered_architecture_has_its_class() -> None:
 
 
 def test_hub_id_offline_gives_one_message() -> None:
-    """A hub id that is not in the local cache, without the network, is refused with what to check."""
+    """A hub id that is not cached, without a network, is refused with what to check."""
     with pytest.raises(ModelLoadError, match=r"nobody/no-such-model.*Check the name and the network"):
         find_weight_files("nobody/no-such-model")
 
 
 def test_gpt2_checkpoint_of_the_bare_model(family_checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    """GPT-2 checkpoints without the leading `transformer.`, and with the causal masks of the oldest, load as well."""
+    """GPT-2 checkpoints load without the leading `transformer.`, and with the causal masks of old ones."""
     folder = Path(shutil.copytree(family_checkpoint("gpt2"), tmp_path / "gpt2"))
     expected = load(folder).state_dict()
     tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
@@ -294,7 +294,7 @@ def test_gpt2_checkpoint_of_the_bare_model(family_checkpoint: Callable[[str], Pa
 def test_what_other_families_do_not_do_is_refused(
     family: str, changes: dict[str, object], message: str, family_checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Settings that GPT-2 and Gemma have and that are not computed here are named, never ignored."""
+    """Settings of GPT-2 and Gemma that are not implemented are named."""
     folder = Path(shutil.copytree(family_checkpoint(family), tmp_path / family))
     change_config(folder, **changes)
     with pytest.raises(ModelLoadError, match=message):
@@ -302,7 +302,7 @@ def test_what_other_families_do_not_do_is_refused(
 
 
 def test_opt_checkpoint_without_leading_model(opt_checkpoint: Path, tmp_path: Path) -> None:
-    """OPT checkpoints that name their tensors `decoder.*` load as well."""
+    """OPT checkpoints that name their tensors `decoder.*` load."""
     folder = Path(shutil.copytree(opt_checkpoint, tmp_path / "opt"))
     expected = load(folder).state_dict()
     tensors = load_file(folder / WEIGHTS)

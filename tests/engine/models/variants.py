@@ -1,6 +1,6 @@
-"""The models that are held against transformers: each family, and what its config.json can change.
+"""Models compared with transformers: each family, and variants of its config.json.
 
-A family is its entry in tests/checkpoints.py; a variant changes some of it.
+A family is an entry of tests/checkpoints.py; a variant changes some of its settings.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ LONGROPE = {
 
 @dataclass(frozen=True)
 class Variant:
-    """A checkpoint, and the prompts that it is given."""
+    """Checkpoint and its prompts."""
 
     model_type: str
     config: dict[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Variant:
 
 VARIANTS: dict[str, Variant] = {
     **{family: Variant(family) for family in FAMILIES},
-    # Gemma: without the caps, with biases, with an output layer of its own; heads that all have their own keys
+    # Gemma: without the caps, with biases, with an untied output layer; with a key head for each query head
     "gemma2-no-caps-biases": Variant(
         "gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None, "attention_bias": True}
     ),
@@ -50,8 +50,8 @@ VARIANTS: dict[str, Variant] = {
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}, "max_position_embeddings": 64},
         lengths=(*SHORT, 255),
     ),
-    # transformers' angles depend on the length of the text; at the greatest length, 255 and one more token, they are
-    # vLLM's and ours.
+    # transformers' angles depend on the text's length; at the maximum length, 255 and one more token, they equal vLLM's
+    # and ours.
     "llama-dynamic": Variant(
         "llama",
         {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}, "max_position_embeddings": 64},
@@ -64,7 +64,7 @@ VARIANTS: dict[str, Variant] = {
     "opt-norm-after-projected": Variant("opt", {"do_layer_norm_before": False, "word_embed_proj_dim": 32}),
     "opt-no-final-norm-no-bias": Variant("opt", {"_remove_final_layer_norm": True, "enable_bias": False}),
     "opt-plain-norm": Variant("opt", {"layer_norm_elementwise_affine": False}),
-    # Phi-3: up to the trained length the short factors, for an engine beyond it the long ones (see longrope).
+    # Phi-3: short factors up to the trained length, long ones for an engine beyond it (see longrope).
     "phi3-longrope-short": Variant(
         "phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 64}, lengths=(1, 2, 17, 63)
     ),
@@ -93,4 +93,4 @@ VARIANTS: dict[str, Variant] = {
         },
     ),
 }
-"""By a name for the test's report."""
+"""Variants by their name in the test report."""

@@ -1,4 +1,4 @@
-"""Batches for the tests of paged attention: blocks anywhere in a cache that is NaN elsewhere, and what is right."""
+"""Batches for tests of paged attention, in a cache that is NaN elsewhere, and their expected results."""
 
 import random
 from typing import Any
@@ -15,9 +15,9 @@ __all__ = ["Batch"]
 
 
 class Batch:
-    """Sequences of given (query length, length), their blocks anywhere in a paged cache that is NaN everywhere else.
+    """Sequences of given (query length, length) in a paged cache that is NaN everywhere else.
 
-    Blocks before the window of a sequence's first query are taken back, as the KV cache does: the table says 0 there.
+    Blocks before the window of a sequence's first query are freed, as in the KV cache: the block table has 0 there.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Batch:
         self.lengths, (num_heads, num_kv_heads) = lengths, heads
         counts = [-(-length // block_size) for _, length in lengths]
         blocks = rng.sample(range(1, sum(counts) + 4), sum(counts))
-        table = torch.full((len(lengths), max(counts) + 1), 10**6, dtype=torch.int32)  # beyond a row's blocks: nowhere
+        table = torch.full((len(lengths), max(counts) + 1), 10**6, dtype=torch.int32)  # past a row's blocks
         for row, count in enumerate(counts):
             table[row, :count] = torch.tensor([blocks.pop() for _ in range(count)])
 
@@ -52,7 +52,7 @@ class Batch:
         slots = [table[row, torch.arange(n) // block_size] * block_size + torch.arange(n) % block_size
                  for row, (_, n) in enumerate(lengths)]  # fmt: skip
         for (query_len, length), key, value, where in zip(lengths, self.keys, self.values, slots, strict=True):
-            before = length - query_len  # what earlier steps have written
+            before = length - query_len  # written by earlier steps
             cache[0].flatten(0, 1)[where[:before].long()] = key[:before]
             cache[1].flatten(0, 1)[where[:before].long()] = value[:before]
         if window is not None:
@@ -75,24 +75,24 @@ class Batch:
         )
 
     def take_over(self, other: "Batch", row: int) -> None:
-        """Its one sequence, of the same length, gets the numbers of one of another batch's; the blocks stay its own."""
+        """Copy the numbers of a sequence of another batch into this batch's only sequence, of the same length."""
         start, stop = other.common.query_start_loc[row : row + 2].tolist()
         self.query = other.query[start:stop]
         self.keys, self.values = [other.keys[row]], [other.values[row]]
-        at = torch.arange(other.lengths[row][1] - (stop - start))  # what earlier steps have written
+        at = torch.arange(other.lengths[row][1] - (stop - start))  # written by earlier steps
         blocks = torch.from_numpy(self.common.block_table_cpu)[0]
         slots = blocks[at // self.block_size].long() * self.block_size + at % self.block_size
         for cache, numbers in zip(self.cache, (other.keys[row], other.values[row]), strict=True):
             cache.flatten(0, 1)[slots.to(cache.device)] = numbers[: len(at)].to(cache.device)
 
     def impl(self, backend: str) -> AttentionImpl:
-        """Attention of a layer, by the backend of this name."""
+        """Make the attention of a layer with the backend of this name."""
         num_heads, head_size = self.query.shape[1:]
         impl_cls = get_attn_backend(backend).get_impl_cls()
         return impl_cls(num_heads, head_size, self.scale, self.cache.shape[3], self.window, self.cap)
 
     def metadata(self, backend: str) -> Any:
-        """The backend's metadata of the batch."""
+        """Return the backend's metadata of the batch."""
         impl = self.impl(backend)
         spec = FullAttentionSpec(self.block_size, impl.num_kv_heads, impl.head_size, self.query.dtype)
         return get_attn_backend(backend).get_builder_cls()(spec, [impl]).build(self.common)
@@ -109,7 +109,7 @@ class Batch:
             )
 
     def expected(self) -> Tensor:
-        """The attention of each query in float64, straight from the definition: [T, H, D]."""
+        """Return the attention of each query in float64, by the definition: [T, H, D]."""
         queries = self.query.cpu().double().split(self.common.query_lens_cpu)
         of_sequences = []
         for query, key, value in zip(queries, self.keys, self.values, strict=True):
@@ -126,7 +126,7 @@ class Batch:
         return torch.cat(of_sequences)
 
     def check(self, backend: str, tolerance: float = 1e-5) -> None:
-        """The result is the definition's, and nothing unowned was read."""
+        """Check that the result is the definition's, and that no unowned block was read."""
         output = self.attend(backend)
         assert output.dtype == self.query.dtype
         torch.testing.assert_close(output.cpu().double(), self.expected(), atol=tolerance, rtol=tolerance)

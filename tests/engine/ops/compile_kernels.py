@@ -1,8 +1,8 @@
-"""Compiles every kernel for a GPU, on a machine without one; says for each how many bytes its machine code has.
+"""Compile every kernel for a GPU on a machine without one, and print the size of each one's machine code in bytes.
 
-`python -m tests.engine.ops.compile_kernels` calls each operation, as a layer of a small model would, in bfloat16 on the
-CPU; where a kernel would be launched, it is compiled for an H100 with the first configuration that is tried. Attention
-is compiled with a window and a cap, and without, for a tile that fills a matrix unit of an H100.
+`python -m tests.engine.ops.compile_kernels` calls each operation in bfloat16 on the CPU, as a layer of a small model
+would. Each launch compiles its kernel for an H100 with the first configuration that is tried. Attention is compiled
+with and without a window and a cap, for a tile that fills a matrix unit of an H100.
 """
 
 import os
@@ -24,7 +24,7 @@ from tracellm.engine.model_executor.ops.triton import TritonOps
 
 H100 = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024
-"""Bytes that a program may have there."""
+"""Shared memory limit of a program, in bytes."""
 
 _POINTERS = {
     torch.float32: "*fp32",
@@ -35,14 +35,14 @@ _POINTERS = {
 
 
 def kind(value: object) -> str:
-    """A run-time argument's type as Triton writes it."""
+    """Return a run-time argument's type as Triton writes it."""
     if isinstance(value, torch.Tensor):
         return _POINTERS[value.dtype]
     return "fp32" if isinstance(value, float) else "i32"
 
 
 def compile_it(kernel: JITFunction, args: tuple[Any, ...], constants: dict[str, Any], options: dict[str, Any]) -> None:
-    """What a launch does before it starts the programs."""
+    """Compile a kernel as a launch does, without running it."""
     named = dict(zip(kernel.arg_names, args, strict=False)) | constants
     is_constant = {param.name: param.is_constexpr for param in kernel.params}
     source = ASTSource(
@@ -56,7 +56,7 @@ def compile_it(kernel: JITFunction, args: tuple[Any, ...], constants: dict[str, 
 
 
 def run_tuned(self: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
-    """In place of `Autotuner.run`."""
+    """Replacement for `Autotuner.run`."""
     config = self.configs[0]
     compile_it(
         self.fn, args, constants | config.kwargs, {"num_warps": config.num_warps, "num_stages": config.num_stages}
@@ -64,7 +64,7 @@ def run_tuned(self: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) 
 
 
 def run_plain(self: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
-    """In place of `JITFunction.run`."""
+    """Replacement for `JITFunction.run`."""
     compile_it(self, args, constants, {})
 
 

@@ -1,6 +1,7 @@
-"""Where Triton's kernels run: in its interpreter, on the CPU; or, with `pytest -m gpu`, compiled, on a GPU.
+"""Fixtures for tests of operations.
 
-tests/conftest.py sees to that, as Triton decides it once for a process.
+Triton's kernels run in its interpreter on the CPU or, with `pytest -m gpu`, compiled on a GPU. tests/conftest.py sets
+this, as Triton reads it once for a process.
 """
 
 from collections.abc import Iterator
@@ -12,21 +13,21 @@ from tests.engine.ops.implementations import EVERY, Implementation, need_triton
 from tracellm.engine.model_executor.ops import cpu_ops
 from tracellm.engine.model_executor.ops.cpu import native
 
-collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
+collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # Linux only
 
 
 @pytest.fixture(
     params=[pytest.param("cpu", id="interpreted"), pytest.param("cuda", id="compiled", marks=pytest.mark.gpu)]
 )
 def device(request: pytest.FixtureRequest) -> str:
-    """Where a test's tensors are, and with them its kernels."""
+    """Device of a test's tensors and kernels."""
     need_triton(request.param)
     return request.param
 
 
 @pytest.fixture(params=EVERY)
 def implementation(request: pytest.FixtureRequest) -> Implementation:
-    """Each implementation on each device that it runs on."""
+    """Each implementation on each device that it supports."""
     if request.param.name == "triton":
         need_triton(request.param.device)
     return request.param
@@ -34,7 +35,7 @@ def implementation(request: pytest.FixtureRequest) -> Implementation:
 
 @pytest.fixture
 def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's kernels of this package compute, on a CPU for which oneDNN's are faster, too."""
+    """Use this package's CPU kernels even on a CPU where oneDNN's are faster."""
     if native.load().library is None:
         pytest.skip(f"needs the compiled kernels: {native.load().reason}")
     monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
@@ -42,7 +43,7 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """The CPU's kernels are looked for anew, in the test and after it."""
+    """Look up the CPU's kernels again, in the test and after it."""
     native.load.cache_clear()
     yield
     native.load.cache_clear()

@@ -1,4 +1,4 @@
-"""Every implementation of the operations, wherever it can run, and how near to the definitions it has to come."""
+"""Every implementation of the operations on each of its devices, with its tolerance."""
 
 from typing import NamedTuple
 
@@ -14,18 +14,18 @@ __all__ = ["DTYPES", "EVERY", "UNSHRUNK", "Implementation", "assert_near", "need
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 UNSHRUNK = [Phase.explicit, Phase.reuse, Phase.generate]
-"""For tests of kernels with hypothesis: interpreted, a search for smaller examples would take minutes."""
+"""Hypothesis phases for tests of kernels; shrinking interpreted examples would take minutes."""
 
 
 class Implementation(NamedTuple):
-    """An implementation by name, and a device; its operations are made when a test asks for them."""
+    """Implementation by name, and its device; the operations are made on first use."""
 
     name: str
     device: str
 
     @property
     def ops(self) -> Ops:
-        """A new one."""
+        """Make the operations."""
         return make_ops(self.name)
 
 
@@ -37,11 +37,11 @@ EVERY = [
         for name in ("torch", "triton")
     ),
 ]
-"""For `pytest.mark.parametrize`; the fixture `implementation` skips what cannot run."""
+"""Arguments for `pytest.mark.parametrize`; the fixture `implementation` skips those that cannot run."""
 
 
 def need_triton(device: str) -> None:
-    """Skip the test where its kernels cannot run on this device, which is there (tests/conftest.py sees to that)."""
+    """Skip the test if Triton's kernels cannot run on this device."""
     pytest.importorskip("triton")
     from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
 
@@ -50,11 +50,11 @@ def need_triton(device: str) -> None:
 
 
 _NEAR = {torch.float32: 4e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""Four units in the last place, relative to the largest number of a result; the interpreter cuts bfloat16 off."""
+"""Four units in the last place, relative to a result's largest number; the interpreter truncates bfloat16."""
 
 
 def numbers(*shape: int, dtype: torch.dtype, device: str, spread: float = 1.0) -> Tensor:
-    """Random numbers that lie inside of a larger tensor, all else of which is NaN: who reads beside them is found."""
+    """Make random numbers inside a larger tensor that is NaN elsewhere, so that reads outside are detected."""
     whole = torch.full((*shape[:-1], shape[-1] + 8), torch.nan)
     inner = whole[..., 3 : 3 + shape[-1]]
     inner.copy_(torch.randn(shape) * spread)
@@ -62,7 +62,7 @@ def numbers(*shape: int, dtype: torch.dtype, device: str, spread: float = 1.0) -
 
 
 def assert_near(result: Tensor, expected: Tensor) -> None:
-    """`result` is what was worked out in float64, but for the rounding of its dtype."""
+    """Check that `result` equals the float64 value up to the rounding of its dtype."""
     near = _NEAR[result.dtype]
     size = float(expected.abs().max()) if expected.numel() else 0.0
     torch.testing.assert_close(result.double().cpu(), expected.cpu(), rtol=near, atol=near * size)

@@ -1,4 +1,4 @@
-"""Paged attention of every implementation: against the definition, one query at a time in float64."""
+"""Tests of paged attention in every implementation, against the definition in float64."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cpu": {"max_examples": 60},
     "triton": {"max_examples": 25, "phases": UNSHRUNK},
 }
-"""How many batches are tried with each implementation."""
+"""Number of batches tested with each implementation."""
 
 
 @pytest.fixture
 def short_partitions(implementation: Implementation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's kernels split contexts into parts of eight tokens, so that few are enough.
+    """Split contexts into parts of eight tokens, and disable tuning of Triton's block sizes.
 
-    Nor are block sizes tuned, which on a GPU would take minutes for as many windows and sizes of heads.
+    Tuning would take minutes on a GPU for this many windows and head sizes.
     """
     if implementation.name == "triton":
         from tests.engine.ops.triton_settings import split_contexts, untuned
@@ -52,14 +52,13 @@ def short_partitions(implementation: Implementation, monkeypatch: pytest.MonkeyP
 def test_every_kind_of_batch(
     lengths: list[tuple[int, int]], heads: tuple[int, int], implementation: Implementation
 ) -> None:
-    """Prefill, decode, cached prefixes, later pieces and all of them in one call give the definition's result."""
+    """Prefill, decode, cached prefixes, later chunks and all of them in one call give the definition's result."""
     Batch(lengths, heads=heads, block_size=4, device=implementation.device).check(implementation.name)
 
 
 @pytest.mark.usefixtures("short_partitions")
 def test_any_batch(implementation: Implementation) -> None:
-    """Whatever lengths, heads, sizes, order of the blocks, window and cap: the definition's result, and nothing else
-    is read."""
+    """Batches of any shape, block order, window and cap give the definition's result, and read no other block."""
 
     @settings(deadline=None, **EXAMPLES[implementation.name])
     @given(
@@ -82,7 +81,7 @@ def test_any_batch(implementation: Implementation) -> None:
 @pytest.mark.parametrize("window", [1, 3, 4, 5, 8, 19, 33, 1000])
 @pytest.mark.parametrize("cap", [None, 1.0], ids=["plain", "capped"])
 def test_sliding_window(window: int, cap: float | None, implementation: Implementation) -> None:
-    """A window below, at and above the length of a block, of a chunk and of the context hides just what it should."""
+    """A window below, at and above the length of a block, a chunk and the context masks exactly the older tokens."""
     batch = Batch(MIXED, heads=(4, 2), block_size=4, window=window, cap=cap, device=implementation.device)
     batch.check(implementation.name)
 
@@ -92,7 +91,7 @@ def test_sliding_window(window: int, cap: float | None, implementation: Implemen
 def test_more_than_a_chunk_of_keys(
     dtype: torch.dtype, near: float, window: int | None, implementation: Implementation
 ) -> None:
-    """Contexts of several chunks, and prompts of several tiles or tasks, in both dtypes."""
+    """Contexts of several chunks and prompts of several tiles give the definition's result, in both dtypes."""
     lengths, device = [(1, 130), (37, 64), (50, 120)], implementation.device
     batch = Batch(lengths, heads=(4, 2), block_size=16, window=window, dtype=dtype, device=device)
     batch.check(implementation.name, near)
@@ -103,14 +102,14 @@ def test_more_than_a_chunk_of_keys(
 @pytest.mark.parametrize("window", [5, 9])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision(dtype: torch.dtype, window: int, cap: float | None, implementation: Implementation) -> None:
-    """In 16 bits the result has that dtype and comes near."""
+    """In 16 bits the result has that dtype and is close to the definition's."""
     lengths, device = [(1, 12), (6, 10)], implementation.device
     batch = Batch(lengths, heads=(4, 2), block_size=4, window=window, cap=cap, dtype=dtype, device=device)
     batch.check(implementation.name, 3e-2)
 
 
 def test_a_sequence_does_not_depend_on_its_neighbours(implementation: Implementation) -> None:
-    """A sequence gets the same result alone as between others, in whatever blocks; by the CPU's kernels bit for bit."""
+    """A sequence gets the same result alone as in a batch, bit for bit with the CPU's kernels."""
     batch = Batch([(1, 12), (6, 40), (1, 33)], heads=(4, 2), block_size=4, device=implementation.device)
     together = batch.attend(implementation.name)
     near = 0 if implementation.name == "cpu" else 1e-6 if implementation.device == "cpu" else 1e-5
@@ -122,7 +121,7 @@ def test_a_sequence_does_not_depend_on_its_neighbours(implementation: Implementa
 
 
 def test_queries_that_lie_apart(implementation: Implementation) -> None:
-    """Queries that are a part of a wider tensor, as those of a merged projection, are read where they are."""
+    """Queries that are a slice of a wider tensor, as in a merged projection, are read correctly."""
     batch = Batch(MIXED, heads=(4, 2), block_size=4, device=implementation.device)
     wide = torch.full((len(batch.query), 9, 16), torch.nan, device=implementation.device)
     wide[:, 2:6] = batch.query
@@ -131,7 +130,7 @@ def test_queries_that_lie_apart(implementation: Implementation) -> None:
 
 
 def test_attending_writes_nothing_into_the_cache(implementation: Implementation) -> None:
-    """A step's keys and values arrive bit for bit in their slots, and every other slot stays as it was."""
+    """A step's keys and values are stored unchanged in their slots, and every other slot is left unchanged."""
     batch = Batch([(5, 9), (1, 3)], heads=(2, 2), block_size=4, device=implementation.device)
     expected = batch.cache.clone()
     slots = batch.common.slot_mapping
@@ -142,7 +141,7 @@ def test_attending_writes_nothing_into_the_cache(implementation: Implementation)
 
 
 def test_the_reference_reads_no_further_than_a_window() -> None:
-    """Decoding, it gathers as many keys as the widest window holds, however long the sequences are."""
+    """The reference gathers only as many keys as the widest window when it decodes."""
     batch = Batch([(1, 400), (1, 30), (1, 3)], heads=(2, 1), block_size=4, window=7)
     (group,) = batch.metadata("torch").groups[7]
     assert group.slots.shape == (3, 7)
@@ -153,7 +152,7 @@ def test_the_reference_reads_no_further_than_a_window() -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "cpu"])
 def test_layers_of_a_group_may_have_different_windows(backend: str) -> None:
-    """One builder serves layers with a window and layers without, as without the hybrid KV cache manager."""
+    """One metadata builder serves layers with and without a window."""
     batch = Batch(MIXED, heads=(4, 2), block_size=4)
     impls = []
     for batch.window in (None, 5):
@@ -168,6 +167,6 @@ def test_layers_of_a_group_may_have_different_windows(backend: str) -> None:
 
 
 def test_the_backend_falls_back_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without compiled kernels, the CPU's attention is PyTorch's."""
+    """Without compiled kernels, attention on the CPU is PyTorch's."""
     monkeypatch.setattr(native, "load", lambda: native.Kernels(None, "no compiler"))
     assert get_attn_backend("cpu").get_name() == "torch"

@@ -1,4 +1,4 @@
-"""Which implementation of the operations an engine uses, and why."""
+"""Tests of the choice of an engine's implementation of the operations."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def _triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_device_decides() -> None:
-    """A GPU gets Triton's kernels, or the reference where the package is missing; a CPU gets its own."""
+    """A GPU gets Triton's kernels, or the reference without the package triton; a CPU gets its own."""
     assert choose_ops(None, CPU) in (OpsChoice("cpu", "cpu"), OpsChoice("cpu", "cpu_uncompiled"))
     assert choose_ops(None, GPU) == OpsChoice("triton", "gpu")
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +37,7 @@ def test_the_device_decides() -> None:
 
 
 def test_who_asks_is_heard_and_the_argument_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRACELLM_OPS comes before the device, and the argument before that; in capitals or not."""
+    """The argument overrides TRACELLM_OPS, which overrides the device, in any case of letters."""
     monkeypatch.setenv("TRACELLM_OPS", "Torch")
     assert choose_ops(None, CPU) == OpsChoice("torch", "environment")
     assert choose_ops("CPU", CPU) == OpsChoice("cpu", "argument")
@@ -51,7 +51,7 @@ def test_who_asks_is_heard_and_the_argument_first(monkeypatch: pytest.MonkeyPatc
 def test_a_cpu_without_kernels_is_told(
     asked: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the CPU's operations were asked for or not: a warning says that PyTorch computes instead, and why."""
+    """Without CPU kernels a warning gives the reason, whether they were requested or the default."""
     monkeypatch.setenv("TRACELLM_CXX", "")
     assert choose_ops(asked, CPU).name == "cpu"
     (told,) = caplog.messages
@@ -63,7 +63,7 @@ def test_a_cpu_without_kernels_is_told(
 
 
 def test_triton_on_a_cpu_needs_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU, Triton's kernels run only where TRITON_INTERPRET=1 says so."""
+    """Without a GPU, Triton's kernels run only with TRITON_INTERPRET=1."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert choose_ops("triton", CPU) == OpsChoice("triton", "argument")
     monkeypatch.delenv("TRITON_INTERPRET")
@@ -80,7 +80,7 @@ def test_triton_on_a_cpu_needs_its_interpreter(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_what_cannot_be(asked: str, device: torch.device, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that nothing has, or one that cannot run on the device, is refused, and it is said who asked for it."""
+    """An unknown name, or one that cannot run on the device, is refused with the setting's source."""
     with pytest.raises(EngineError) as told:
         choose_ops(asked, device)
     assert str(told.value).startswith("LLM: `attention_backend` ")
@@ -91,7 +91,7 @@ def test_what_cannot_be(asked: str, device: torch.device, says: str, monkeypatch
 
 
 def test_without_the_package_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for triton where it is not installed is told how to install it."""
+    """Requesting triton without the package raises an error with the command to install it."""
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"pip install 'tracellm\[triton\]'"):
         choose_ops("triton", GPU)
@@ -107,7 +107,7 @@ def test_without_the_package_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_without_a_compiler(
     missing: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """PyTorch computes where Triton could not compile; a warning says what is missing, and so does what is refused."""
+    """Without a C compiler for Triton, PyTorch computes after a warning, and an explicit request is refused."""
     monkeypatch.setattr(choice, "_missing_compiler", WHY_UNCOMPILED)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("CC", "" if missing == "gcc" else "cc")
@@ -125,13 +125,13 @@ def test_a_gpu_without_a_compiler(
 
 @pytest.mark.parametrize("value", [3, True, ["torch"]])
 def test_a_name_is_a_text(value: Any) -> None:
-    """What is no text is refused as any argument of a wrong type is."""
+    """A name that is not a string is refused like any argument of a wrong type."""
     with pytest.raises(EngineError, match="attention_backend"):
         EngineArgs(attention_backend=value)
 
 
 def test_layers_keep_what_they_were_made_with() -> None:
-    """Each layer keeps the operations that were in use when it was made, whichever are used later."""
+    """Each layer keeps the operations that were in use when it was made."""
     ops = make_ops("torch")
     with using_ops(ops):
         kept = SiluAndMul()
@@ -144,7 +144,7 @@ def test_layers_keep_what_they_were_made_with() -> None:
 
 
 def test_two_engines_of_one_process_may_differ() -> None:
-    """Each engine computes with what it was asked for, and both generate the same."""
+    """Two engines in a process can use different operations, and generate the same tokens."""
     small: dict[str, Any] = {"num_gpu_blocks_override": 16, "max_model_len": 32, "dtype": "float32"}
     engines = {name: LLM(attention_backend=name, **small) for name in ("torch", "cpu")}
     params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)

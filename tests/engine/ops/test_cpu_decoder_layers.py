@@ -1,4 +1,4 @@
-"""One call for all decoder layers: the same bits as layer by layer, while nobody changes or watches a layer."""
+"""Tests of one call for all decoder layers: the same bits as layer by layer, unless a layer is changed or observed."""
 
 import functools
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 pytestmark = pytest.mark.usefixtures("own_kernels")
 
 AT_ONCE = ["qwen2", "qwen2-untied-mha", "llama", "llama-biases-tied", "mistral", "mistral-no-window"]
-"""Families and variants of them that layers.cpp knows: biases, none, a window, heads of several sizes."""
+"""Families and variants that layers.cpp supports: biases, none, a window, heads of several sizes."""
 ONE_BY_ONE = ["qwen3", "phi3", "gemma2"]
-"""Norms of heads, heads that are rotated in part, another layer altogether."""
+"""Families it does not support: norms of heads, partly rotated heads, other layers."""
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The tokens of each step that was computed by one call; our kernels compute also where oneDNN's are faster."""
+    """Record the number of tokens of each step that one call computed."""
     tokens: list[int] = []
     run = DecoderLayers.run
 
@@ -48,12 +48,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def start(folder: Path, dtype: torch.dtype = torch.float32) -> Executor:
-    """An executor with the CPU's kernels."""
+    """Start an executor with the CPU's kernels."""
     return start_executor(replace(make_config(folder, dtype=dtype), ops_choice=OpsChoice("cpu", "argument")))
 
 
 def hidden_states(folder: Path, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Of prompts in pieces and of tokens that were decoded, mixed, [all tokens of all steps, hidden]."""
+    """Return the hidden states of mixed prompt chunks and decode tokens, [all tokens of all steps, hidden]."""
     executor = start(folder, dtype)
     recorded = record_hidden_states(executor)
     params = SamplingParams(temperature=0, max_tokens=6)
@@ -62,7 +62,7 @@ def hidden_states(folder: Path, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 class Steps:
-    """Steps of an executor, each of a prompt of three tokens."""
+    """Steps of an executor, each with a prompt of three tokens."""
 
     def __init__(self, folder: Path) -> None:
         self.executor = start(make_checkpoint(folder, "qwen2"))
@@ -72,7 +72,7 @@ class Steps:
         self.driver = Driver(self.executor)
 
     def step(self) -> Tensor:
-        """Its hidden states [3, hidden]."""
+        """Run a step and return its hidden states [3, hidden]."""
         job = Job(str(len(self.recorded)), [5, 6, 7], SamplingParams(temperature=0, max_tokens=2))
         self.driver.step({job.req_id: 3}, [job])
         return self.recorded[-1]
@@ -83,7 +83,7 @@ class Steps:
 def test_the_same_bits(
     name: str, dtype: torch.dtype, tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prompts, pieces of prompts and decoding, batched: all layers in one call give what they give one by one."""
+    """All layers in one call give the same bits as one by one, for prompts, chunks and decodes."""
     folder = make_checkpoint(tmp_path, VARIANTS[name].model_type, **VARIANTS[name].config)
     at_once = hidden_states(folder, dtype)
     assert sum(calls) == len(at_once)
@@ -94,7 +94,7 @@ def test_the_same_bits(
 
 
 def test_a_long_prompt(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of more tokens than scratch memory is kept for, and than the feed-forward block takes at a time."""
+    """A step larger than the scratch memory and the feed-forward block gives the same bits."""
     folder = make_checkpoint(tmp_path, "qwen2", max_position_embeddings=1024)
 
     def long() -> Tensor:
@@ -112,20 +112,20 @@ def test_a_long_prompt(tmp_path: Path, calls: list[int], monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_other_layers(name: str, tmp_path: Path, calls: list[int]) -> None:
-    """Layers that the kernels' call does not know are computed one by one."""
+    """Layers that the call does not support are computed one by one."""
     hidden_states(make_checkpoint(tmp_path, VARIANTS[name].model_type, **VARIANTS[name].config))
     assert calls == []
 
 
 def test_weights_for_onednn(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where oneDNN computes the products of matrices, layers are computed one by one."""
+    """With oneDNN's matrix products, layers are computed one by one."""
     monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
     hidden_states(make_checkpoint(tmp_path, "qwen2"))
     assert calls == []
 
 
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As a probe wraps it."""
+    """Wrap a function as a probe does."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -138,10 +138,7 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_who_watches_a_layer_sees_it(
     path: str, tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function that is wrapped, a hook, or a `forward` of a module's own: each is called; without it nothing is.
-
-    Whether somebody watched from the first step on makes no difference to those after.
-    """
+    """A wrapped function, a hook or an overridden `forward` of a layer is called, before and after the first step."""
     steps = Steps(tmp_path)
     module, seen = steps.layer.get_submodule(path), []
 
@@ -168,7 +165,7 @@ def test_who_watches_a_layer_sees_it(
 
 
 def test_who_watches_an_operation_sees_it(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with layers: an operation that a probe has wrapped, of all engines or of one, is called."""
+    """An operation that a probe wrapped, for all engines or for one, is called."""
     steps = Steps(tmp_path)
     ops = steps.runner.ops
     impl = steps.layer.self_attn.attn.impl
@@ -184,41 +181,41 @@ def test_who_watches_an_operation_sees_it(tmp_path: Path, calls: list[int], monk
 
 
 class Qwen2MLP(qwen2.Qwen2MLP):
-    """Twice what the one of this name gives."""
+    """Layer with twice the output of the class of this name."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """MLP with twice the output of Qwen2's, under the same name."""
         return 2 * super().forward(x)
 
 
 class Twice(TorchOps):
-    """Norms that are twice as large."""
+    """Operations with doubled norms."""
 
     def fused_add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        """Not what `Ops.fused_add_rms_norm` says."""
+        """Return twice the norm, and the sum."""
         normed, total = super().fused_add_rms_norm(x, residual, weight, epsilon)
         return 2 * normed, total
 
 
 def other_part(layer: Any) -> None:
-    """In the place of one of the engine's."""
+    """Replace a module of the engine."""
     layer.mlp = nn.Sequential(layer.mlp, nn.ReLU())
 
 
 def other_angles(layer: Any) -> None:
-    """Of this layer only; all have one rotary embedding."""
+    """Change the angles of this layer only; all layers share one rotary embedding."""
     size = layer.self_attn.attn.head_size
     with using_ops(layer.self_attn.rotary_emb.ops):
         layer.self_attn.rotary_emb = RotaryEmbedding(size, torch.ones(size // 2), max_position=256)
 
 
 def other_weight(layer: Any) -> None:
-    """A parameter of its own."""
+    """Replace a parameter."""
     layer.input_layernorm.weight = nn.Parameter(layer.input_layernorm.weight * 2, requires_grad=False)
 
 
 def other_numbers(layer: Any) -> None:
-    """In other memory, of the same parameter."""
+    """Replace a parameter's memory."""
     layer.self_attn.qkv_proj.bias.data = layer.self_attn.qkv_proj.bias + 1
 
 
@@ -234,13 +231,13 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "an epsilon": lambda layer: setattr(layer.input_layernorm, "variance_epsilon", 2.0),
     "operations": lambda layer: setattr(layer.input_layernorm, "ops", Twice()),
 }
-"""What somebody may do to one layer, between two steps."""
+"""Changes to one layer between two steps."""
 
 
 @pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_is_changed_counts(change: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module, a weight or a number of a layer that is another one than in the last step is what the next step has."""
+    """A replaced module, weight or value of a layer is used in the next step."""
     steps = Steps(tmp_path)
     before = steps.step()
     change(steps.layer)
@@ -251,7 +248,7 @@ def test_what_is_changed_counts(change: Callable[[Any], None], tmp_path: Path, m
 
 
 def test_embeddings_stay_as_they_are(tmp_path: Path, calls: list[int]) -> None:
-    """Who keeps what the embedding gave, as a hook may, does not find the last layer's output there."""
+    """An embedding's output that a hook keeps is not overwritten by the layers."""
     steps, kept = Steps(tmp_path), []
     embedding = steps.runner.model.model.embed_tokens
     embedding.register_forward_hook(lambda module, given, result: kept.append(result))

@@ -1,4 +1,4 @@
-"""How the CPU's kernels come to be: compiled once and kept; and what is told where that cannot be."""
+"""Tests of the CPU kernels' compilation and cache, and of the reasons when it fails."""
 
 import logging
 import shutil
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What it said first is told, and nothing is left in the folder of compiled kernels."""
+    """The compiler's error is reported as the reason, and no file is left in the cache folder."""
     compiler = _script(tmp_path / "c++", "echo 'linear.cpp:1: error: no such thing' >&2; exit 1")
     monkeypatch.setenv(native.COMPILER, str(compiler))
     monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
@@ -26,11 +26,11 @@ def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The compiler is asked once, until something that the library is made of changes."""
+    """The kernels are compiled once, until an input of the library changes."""
     loaded = native.load().library
     if loaded is None:
         pytest.skip("needs a C++ compiler")
-    # A compiler that writes down that it was called, and gives what the real one has made before.
+    # Compiler that records its calls, and returns what the real one has compiled before.
     shutil.copy(str(loaded._name), tmp_path / "made.so")
     compiler = _script(
         tmp_path / "c++",
@@ -51,7 +51,7 @@ def test_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Is told as the reason why PyTorch's operations compute."""
+    """An unwritable cache folder is reported as the reason for PyTorch's operations."""
     (tmp_path / "file").touch()
     monkeypatch.setenv(native.CACHE, str(tmp_path / "file" / "folder"))
     assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_who_waits_for_the_compiler_is_told(
     terminal: bool, level: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a terminal by a warning, which is seen without any setting; elsewhere as information."""
+    """Compilation is announced by a warning on a terminal, and at INFO elsewhere."""
     monkeypatch.setenv(native.COMPILER, str(_script(tmp_path / "c++", "exit 1")))
     monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
@@ -73,14 +73,14 @@ def test_who_waits_for_the_compiler_is_told(
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is told so, as the reason why PyTorch's operations compute."""
+    """A user without a home directory is reported as the reason for PyTorch's operations."""
     monkeypatch.setenv(native.COMPILER, "sh")
     monkeypatch.setenv(native.CACHE, "~nobody-has-this-name/kernels")
     assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
 
 
 def test_a_folder_that_others_may_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No library is loaded from there: anybody could have put it in."""
+    """No library is loaded from a folder that others may write to."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
     monkeypatch.setenv(native.COMPILER, str(_script(tmp_path / "c++", "exit 1")))
@@ -89,7 +89,7 @@ def test_a_folder_that_others_may_write_to(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_compiler_that_does_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Is given up, and nothing is left in the folder of compiled kernels."""
+    """A compiler that hangs is killed, and no file is left in the cache folder."""
     compiler = _script(tmp_path / "c++", "exec sleep 20")
     monkeypatch.setenv(native.COMPILER, str(compiler))
     monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
@@ -99,7 +99,7 @@ def test_a_compiler_that_does_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_the_library_that_torch_has_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Is found in a folder whose name has blanks, and not taken for one of another name."""
+    """A library loaded by torch is found in a folder with spaces, and not confused with another name."""
     maps = tmp_path / "maps"
     maps.write_text(
         "7f0000-7f1000 r-xp 00000000 fe:01 12   /usr/lib/libompi_dbg.so\n"
@@ -114,7 +114,7 @@ def test_the_library_that_torch_has_loaded(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_every_file_is_compiled_and_in_the_name() -> None:
-    """No source is left out, and a change of any file, headers too, makes another library."""
+    """Every source is compiled, and a change of any file, headers included, gives another library."""
     files = Path(native.__file__).parent.iterdir()
     assert {file.name for file in files if file.suffix in (".cpp", ".h")} == {*native._SOURCES, *native._HEADERS}
 

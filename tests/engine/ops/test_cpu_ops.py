@@ -1,4 +1,4 @@
-"""The CPU's linear layers in their own layout, and what computes where there are no kernels."""
+"""Tests of the CPU's linear layers in their own layout, and of the fallback without kernels."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from tracellm.engine.model_executor.ops.torch_ops import TorchOps
 
 
 class Model(nn.Module):
-    """An embedding that is the output layer too, and a layer with a bias."""
+    """Embedding tied to the output layer, and a layer with a bias."""
 
     def __init__(self, vocabulary: int, size: int) -> None:
         super().__init__()
@@ -52,10 +52,9 @@ def test_linear(
     own: bool,
     seed: int,
 ) -> None:
-    """Whatever the number of rows, outputs and inputs, `x @ weight.T + bias`; x may be part of something wider.
+    """Any number of rows, outputs and inputs gives `x @ weight.T + bias`, for any dtype of the weights.
 
-    It holds for what this CPU computes with, and for the kernels of this package where that is oneDNN; and whatever the
-    dtype was from which the weights come.
+    x may be a slice of a wider tensor. It holds for oneDNN, if this CPU uses it, and for this package's kernels.
     """
     torch.manual_seed(seed)
     ops = CpuOps()
@@ -75,7 +74,7 @@ def test_linear(
 
 @pytest.mark.usefixtures("own_kernels")
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
-    """Bit for bit the same, alone and among others: a request's tokens do not depend on who shares its step."""
+    """A row's result is the same bit for bit, alone and in a batch."""
     torch.manual_seed(0)
     ops = CpuOps()
     for dtype in DTYPES:
@@ -90,7 +89,7 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
 @pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("checkpoint", [torch.bfloat16, torch.float16], ids=str)
 def test_weights_of_16_bits_stay_so(checkpoint: torch.dtype) -> None:
-    """Computed in float32, they take half the memory, and give the same numbers, bit for bit; others are left alone."""
+    """16-bit weights computed in float32 stay in 16 bits, and give the same numbers bit for bit."""
     torch.manual_seed(0)
     ops, x, weight = CpuOps(), torch.randn(17, 300), torch.randn(70, 300).to(checkpoint).float()
     packed = ops._pack(weight)
@@ -107,7 +106,7 @@ def test_weights_of_16_bits_stay_so(checkpoint: torch.dtype) -> None:
 @pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
-    """One thread or three: every operation gives the same bits, with enough to do for all of them."""
+    """Every operation gives the same bits with one thread and with three."""
     torch.manual_seed(0)
     ops = CpuOps()
     with using_ops(ops):
@@ -145,7 +144,7 @@ def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
-    """Each of them, subnormal or infinite, is read and rounded as PyTorch does it, bit for bit; NaN stays NaN."""
+    """Every 16-bit number, subnormal or infinite, is read and rounded as in PyTorch, and NaN stays NaN."""
     ops, every = CpuOps(), torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
     for seed in range(4):
         others = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))]
@@ -161,7 +160,7 @@ def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
 
 
 def check_misfits(dtype: torch.dtype, rows: int = 2) -> None:
-    """A weight of 8 x 16 is refused numbers of another dtype or another count."""
+    """Check that a weight of 8 x 16 refuses inputs of another dtype or size."""
     ops = CpuOps()
     weight = ops._pack(torch.ones(8, 16, dtype=dtype))
     assert weight is not None
@@ -173,20 +172,20 @@ def check_misfits(dtype: torch.dtype, rows: int = 2) -> None:
 @pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_an_input_that_does_not_fit(dtype: torch.dtype) -> None:
-    """Numbers of another dtype or another count than the weight's are refused before anything reads them."""
+    """An input of another dtype or size than the weight's is refused before it is read."""
     check_misfits(dtype)
 
 
 @pytest.mark.parametrize("rows", [0, 2])
 def test_an_input_that_does_not_fit_with_onednn(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So they are, in the same words, where oneDNN computes, which without a row would not notice."""
+    """With oneDNN too, an input of another dtype or size is refused with the same message."""
     monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
     check_misfits(torch.float32, rows)
 
 
 @pytest.mark.parametrize("name", ["torch", "cpu"])
 def test_no_tokens(name: str) -> None:
-    """A batch without a token is computed as any other: to nothing."""
+    """A batch without tokens gives an empty result."""
     ops = make_ops(name)
     none, weight = torch.empty(0, 2, 8), torch.ones(8)
     cache = torch.zeros(3, 4, 2, 8)
@@ -198,7 +197,7 @@ def test_no_tokens(name: str) -> None:
 
 
 def test_weights_are_laid_out_once() -> None:
-    """A layer's weight is given back for the one laid out anew; an embedding that is the output layer too is kept."""
+    """Packed weights replace those of the layers, and an embedding tied to the output layer is kept."""
     ops = CpuOps()
     with using_ops(ops):
         model = Model(vocabulary=37, size=16)
@@ -213,7 +212,7 @@ def test_weights_are_laid_out_once() -> None:
 
 
 def test_weights_in_the_layout_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where PyTorch's oneDNN is the faster one it computes, for one row, many or none, with a bias or without."""
+    """If oneDNN is faster it computes, for any number of rows, with a bias or without."""
     monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
     torch.manual_seed(0)
     ops = CpuOps()
@@ -230,7 +229,7 @@ def test_weights_in_the_layout_of_onednn(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_layers_of_another_engine_are_left_alone() -> None:
-    """Two engines of a process: each lays out the weights of its own layers only."""
+    """Each of two engines in a process changes the layout of its own layers' weights only."""
     ops = CpuOps()
     with using_ops(TorchOps()):
         model = Model(vocabulary=37, size=16)
@@ -240,7 +239,7 @@ def test_layers_of_another_engine_are_left_alone() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's operations compute, bit for bit, weights stay as they are, and the reason is told."""
+    """Without a compiler PyTorch's operations compute with unchanged weights, and the reason is stored."""
     monkeypatch.setenv(native.COMPILER, "")
     ops, reference = CpuOps(), TorchOps()
     assert native.load().reason == "no C++ compiler: TRACELLM_CXX is ''"

@@ -1,4 +1,4 @@
-"""Norms, rotary embedding and activations of every implementation, against their definitions in float64."""
+"""Tests of norms, rotary embedding and activations of every implementation, against their definitions in float64."""
 
 import math
 
@@ -15,7 +15,7 @@ SHAPES = [
     *((rows, columns, dtype) for rows, columns in [(1, 1), (1, 896), (5, 33), (70, 129)] for dtype in DTYPES),
     (2000, 7, torch.float32),
 ]
-"""Rows, columns and dtype: one token and thousands, powers of two and none."""
+"""Rows, columns and dtype: one token and thousands, powers of two and others."""
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +24,23 @@ def _seed() -> None:
 
 
 def rms(x: Tensor, weight: Tensor, epsilon: float = 1e-6) -> Tensor:
-    """The definition."""
+    """RMS norm, by the definition."""
     wide = x.double()
     return wide / (wide.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight.double()
 
 
 def silu(gate: Tensor) -> Tensor:
-    """The definition."""
+    """SiLU, by the definition."""
     return gate / (1 + (-gate).exp())
 
 
 def gelu_tanh(gate: Tensor) -> Tensor:
-    """The definition."""
+    """GELU's tanh approximation, by the definition."""
     return 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
 
 
 def check_norms(ops: Ops, rows: int, columns: int, dtype: torch.dtype, device: str) -> None:
-    """All three norms, of numbers with NaN around them."""
+    """Check all three norms, with numbers surrounded by NaN."""
     x, residual = (numbers(rows, columns, dtype=dtype, device=device, spread=3.0) for _ in range(2))
     weight = numbers(columns, dtype=dtype, device=device)
     assert_near(ops.rms_norm(x, weight, 1e-6), rms(x, weight))
@@ -54,7 +54,7 @@ def check_norms(ops: Ops, rows: int, columns: int, dtype: torch.dtype, device: s
 
 
 def check_activations(ops: Ops, rows: int, columns: int, dtype: torch.dtype, device: str) -> None:
-    """Both activations; gates far out, too, where exponentials overflow."""
+    """Check both activations, also for gates so large that exponentials overflow."""
     x = numbers(rows, 2 * columns, dtype=dtype, device=device, spread=3.0)
     x[:, 0] = torch.tensor([200.0, -200.0], device=device).repeat(rows)[:rows]
     gate, up = x[:, :columns].double(), x[:, columns:].double()
@@ -63,7 +63,7 @@ def check_activations(ops: Ops, rows: int, columns: int, dtype: torch.dtype, dev
 
 
 def check_rotary(ops: Ops, tokens: int, heads: tuple[int, int], pairs: int, dtype: torch.dtype, device: str) -> None:
-    """Query and key, which are views of one merged projection, are turned as complex numbers are."""
+    """Check the rotation of query and key, which are views of one merged projection."""
     angles = torch.outer(torch.arange(50.0), 1 / 100 ** (torch.arange(pairs) / pairs)).to(device)
     cache = torch.cat((angles.cos(), angles.sin()), dim=-1).to(dtype)
     positions = torch.randint(50, (tokens,), device=device)
@@ -81,13 +81,13 @@ def check_rotary(ops: Ops, tokens: int, heads: tuple[int, int], pairs: int, dtyp
 
 @pytest.mark.parametrize(("rows", "columns", "dtype"), SHAPES)
 def test_norms(implementation: Implementation, rows: int, columns: int, dtype: torch.dtype) -> None:
-    """Each row divided by its root mean square, times the weight, or 1 + the weight; alone, or of a sum."""
+    """Each row, or a sum of rows, is divided by its root mean square, times the weight or 1 + the weight."""
     check_norms(implementation.ops, rows, columns, dtype, implementation.device)
 
 
 @pytest.mark.parametrize(("rows", "columns", "dtype"), SHAPES)
 def test_activations(implementation: Implementation, rows: int, columns: int, dtype: torch.dtype) -> None:
-    """silu, or the tanh approximation of gelu, of the first half, times the second."""
+    """The first half's silu, or tanh approximation of gelu, is multiplied by the second half."""
     check_activations(implementation.ops, rows, columns, dtype, implementation.device)
 
 
@@ -102,7 +102,7 @@ def test_rotary_embedding(
 
 @pytest.mark.parametrize("name", ["torch", "cpu"])
 def test_positions_that_do_not_lie_side_by_side(name: str) -> None:
-    """Every second one of a tensor turns the heads as the same positions do by themselves."""
+    """Strided positions rotate the heads like contiguous ones."""
     cache = torch.cat((torch.linspace(-1, 1, 64).view(16, 4), torch.ones(16, 4)), dim=-1)
     query, key = torch.randn(8, 3, 8), torch.randn(8, 1, 8)
     positions = torch.arange(16)[::2]
@@ -122,21 +122,21 @@ def test_norms_of_heads(implementation: Implementation, dtype: torch.dtype) -> N
 
 
 def test_rms_norm_of_large_half_precision_numbers(implementation: Implementation) -> None:
-    """In float16 the squares would overflow: they are taken in float32."""
+    """Squares of float16 numbers, which would overflow, are computed in float32."""
     x = torch.full((1, 8), 1000.0, dtype=torch.float16, device=implementation.device)
     assert_near(implementation.ops.rms_norm(x, torch.ones_like(x[0]), 1e-6), torch.ones(1, 8).double())
 
 
 @pytest.mark.parametrize("name", ["torch", "cpu"])
 def test_gemma_rms_norm_rounds_once(name: str) -> None:
-    """1 is added to the weight, and nothing is rounded before the product."""
+    """Gemma's norm adds 1 to the weight, and rounds only after the product."""
     x, weight = (torch.randn(5, 3, 32) * 3).bfloat16(), torch.randn(32).bfloat16()
     exact = make_ops(name).gemma_rms_norm(x.float(), weight.float(), 1e-6)
     assert torch.equal(make_ops(name).gemma_rms_norm(x, weight, 1e-6), exact.bfloat16())
 
 
 def test_rotary_scores_depend_on_distance_only(implementation: Implementation) -> None:
-    """A query and a key that are equally far apart have the same score wherever they are."""
+    """The score of a query and a key depends on their distance only."""
     ops, device = implementation.ops, implementation.device
     angles = torch.outer(torch.arange(50.0), 1 / 10000 ** (torch.arange(4) / 4))
     cache = torch.cat((angles.cos(), angles.sin()), dim=-1).to(device)
@@ -161,7 +161,7 @@ def test_rotary_scores_depend_on_distance_only(implementation: Implementation) -
     seed=st.integers(0, 10),
 )
 def test_kernels_of_any_shape(rows: int, columns: int, heads: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
-    """Whatever the number of rows, columns and heads, the kernels give what the definitions do."""
+    """Any number of rows, columns and heads gives the definitions' results."""
     torch.manual_seed(seed)
     ops = make_ops("triton")
     check_norms(ops, rows, columns, dtype, "cpu")

@@ -1,4 +1,4 @@
-"""Every kernel is one that a GPU can run, which the interpreter, for which kernels are Python, does not show."""
+"""Test that every kernel compiles for a GPU; the interpreter runs kernels as Python and cannot show it."""
 
 import os
 import re
@@ -13,7 +13,7 @@ KERNELS = [ROOT / "tracellm/engine" / folder for folder in ("attention/ops", "mo
 
 
 def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
-    """Triton's compiler, which needs no GPU, makes machine code of each kernel that is defined."""
+    """Triton's compiler, which needs no GPU, compiles every kernel."""
     pytest.importorskip("triton")
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.ops.compile_kernels"],

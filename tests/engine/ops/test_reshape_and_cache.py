@@ -1,4 +1,4 @@
-"""The writing of keys and values into the paged cache, by every implementation."""
+"""Tests of writing keys and values into the paged cache, in every implementation."""
 
 import pytest
 import torch
@@ -15,11 +15,11 @@ from tracellm.engine.attention.selector import get_attn_backend
 def test_each_token_lies_in_its_slot(
     implementation: Implementation, dtype: torch.dtype, tokens: int, blocks: int, block_size: int, heads: int, size: int
 ) -> None:
-    """Slots in any order hold their tokens' keys and values, and every other slot what it held before."""
+    """Each slot holds its token's key and value, in any order of slots, and every other slot is unchanged."""
     device = implementation.device
     generator = torch.Generator().manual_seed(tokens)
     slots = torch.randperm(blocks * block_size, generator=generator)[:tokens].to(device)
-    # As in the layers: slices of one merged projection, whose rows hold the query too.
+    # Slices of one merged projection, as in the layers; its rows hold the query too.
     merged = numbers(tokens, 3 * heads * size, dtype=dtype, device=device)
     key, value = (part.unflatten(-1, (heads, size)) for part in merged.split(heads * size, dim=-1)[1:])
     caches = torch.full((2, blocks, block_size, heads, size), torch.nan, dtype=dtype, device=device)
@@ -34,7 +34,7 @@ def test_each_token_lies_in_its_slot(
 
 
 def test_a_slot_below_zero_is_nowhere(device: str) -> None:
-    """The kernel writes nothing for a token whose slot is -1, which only pads a batch."""
+    """A token with slot -1, which only pads a batch, is not written."""
     key = torch.ones(3, 2, 4, device=device)
     caches = torch.zeros(2, 2, 2, 2, 4, device=device)
     impl = get_attn_backend("triton").get_impl_cls()(2, 4, 1.0, 2)

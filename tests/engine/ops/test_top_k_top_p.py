@@ -1,4 +1,4 @@
-"""Top-k and top-p of every implementation: which of a row's tokens may still be drawn."""
+"""Tests of top-k and top-p in every implementation."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tracellm.engine.model_executor.ops import make_ops
 
 
 def kept(scores: list[float], k: int | None, p: float | None) -> list[bool]:
-    """The definition, for scores of which no two are alike: the likeliest, until k are there or p is reached."""
+    """Return the kept tokens by the definition, for scores without ties: the most likely, until k or p is reached."""
     order = sorted(range(len(scores)), key=lambda token: -scores[token])[: k or len(scores)]
     probabilities = torch.tensor([scores[token] for token in order], dtype=torch.float64).softmax(0).tolist()
     stay: set[int] = set()
@@ -24,7 +24,7 @@ def kept(scores: list[float], k: int | None, p: float | None) -> list[bool]:
 
 
 def check(implementation: Implementation, logits: Tensor, top_k: list[int] | None, top_p: list[float] | None) -> None:
-    """Those that stay keep their scores, those that go get minus infinity; and the given ones are left alone."""
+    """Check that kept tokens keep their scores, others get minus infinity, and the input is unchanged."""
     before = logits.clone()
     device = logits.device
     result = implementation.ops.apply_top_k_top_p(
@@ -41,7 +41,7 @@ def check(implementation: Implementation, logits: Tensor, top_k: list[int] | Non
 
 @pytest.mark.parametrize("asked", ["k", "p", "kp"])
 def test_the_likeliest_stay(implementation: Implementation, asked: str) -> None:
-    """k tokens stay, or as many as reach p, or those of the k that reach p; in each row as it asks."""
+    """Each row keeps k tokens, or as many as reach p, or those of the k that reach p."""
     torch.manual_seed(0)
     vocabulary = 1300  # more than one tile
     top_k = [1, vocabulary, 3] if "k" in asked else None
@@ -51,7 +51,7 @@ def test_the_likeliest_stay(implementation: Implementation, asked: str) -> None:
 
 
 def test_equal_scores(implementation: Implementation) -> None:
-    """Tokens as likely as the k-th stay too, be it 0 or -0; one that has gone before stays away."""
+    """Tokens as likely as the k-th stay, even 0 and -0, and tokens masked before stay masked."""
     scores = [[3.0, 0.0, -0.0, -1.0, -torch.inf]]
     for top_p in (None, torch.tensor([0.999999], device=implementation.device)):
         logits = torch.tensor(scores, device=implementation.device)
@@ -61,12 +61,12 @@ def test_equal_scores(implementation: Implementation) -> None:
 
 
 def test_rows_that_ask_for_nothing(implementation: Implementation) -> None:
-    """With k the whole vocabulary and p = 1 a row stays as it is, however improbable its last tokens are."""
+    """A row with k as large as the vocabulary and p = 1 is unchanged, however improbable its last tokens are."""
     logits = torch.tensor([[0.0, -200.0, 5.0, -30.0]], device=implementation.device)
     all_of_them, one = torch.tensor([4], device=logits.device), torch.tensor([1.0], device=logits.device)
     assert torch.equal(implementation.ops.apply_top_k_top_p(logits, all_of_them, None), logits)
     assert implementation.ops.apply_top_k_top_p(logits, None, None) is logits
-    if implementation.name == "triton":  # by sorting, those go whose probability is 0 in float32
+    if implementation.name == "triton":  # sorting drops tokens with probability 0 in float32
         assert torch.equal(implementation.ops.apply_top_k_top_p(logits, all_of_them, one), logits)
 
 
@@ -82,12 +82,12 @@ def test_rows_that_ask_for_nothing(implementation: Implementation) -> None:
 def test_the_kernel_keeps_what_sorting_does(
     device: str, vocabulary: int, k: int | None, p: float | None, spread: float, seed: int
 ) -> None:
-    """Whatever the scores' size, the search for the threshold ends where the sorted order does."""
+    """For scores of any size, the search for the threshold keeps the same tokens as sorting."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, vocabulary, generator=generator) * spread
     top_k = None if k is None else torch.tensor([min(k, vocabulary), vocabulary])
     top_p = None if p is None else torch.tensor([p, p])
     found, sorted_ones = (make_ops(name).apply_top_k_top_p(logits, top_k, top_p) for name in ("triton", "torch"))
-    if spread == 1e-30 and p is not None:  # as good as equal: float32 cannot tell where p is reached
+    if spread == 1e-30 and p is not None:  # nearly equal: the rounding of float32 decides where p is reached
         return
     torch.testing.assert_close(found, sorted_ones)

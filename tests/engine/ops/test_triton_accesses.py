@@ -1,4 +1,4 @@
-"""What an attention kernel's launch says of itself is what the interpreter sees its programs do."""
+"""Tests of the work that attention launches report, against the interpreter's actual memory accesses."""
 
 from itertools import product
 from typing import Any
@@ -20,7 +20,7 @@ BATCHES: dict[str, dict[str, Any]] = {
 
 
 def launches_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Batch, list[Launch]]:
-    """A batch, attended, and its launches."""
+    """Run a batch's attention; return the batch and its launches."""
     given = dict(BATCHES[name])
     monkeypatch.setattr(triton_attn, "PARTITION", given.pop("partition", 512))
     monkeypatch.setattr(triton_attn, "MOST_PROGRAMS", given.pop("programs", 1024))
@@ -32,7 +32,7 @@ def launches_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Batch, list
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_blocks_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each program reads the blocks of the KV cache that its launch says, and in that order, keys and values alike."""
+    """Each program reads the blocks that its launch reports, in that order, for keys and values."""
     batch, launches = launches_of(name, monkeypatch)
     for launch in launches:
         if launch.work.blocks_read is None:
@@ -52,7 +52,7 @@ def test_blocks_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes that a launch says it moves are those that its programs read and write, to the last one."""
+    """A launch reports exactly the bytes that its programs read and write."""
     _, launches = launches_of(name, monkeypatch)
     assert len(launches) == {"decode": 1, "split": 2, "shared": 2, "window": 3, "mixed": 2}[name]
     for launch in launches:
@@ -60,7 +60,7 @@ def test_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operations() -> None:
-    """Each query's head multiplies and adds its D numbers twice for each key that it sees, and no other."""
+    """A launch reports 2 * 2 * D operations for each query head and each key that it attends to."""
     batch = Batch([(1, 12), (6, 10)], heads=(4, 2), block_size=4, window=5)
     with watched(paged_attention_v1, attention_varlen) as (launches):
         batch.attend("triton")

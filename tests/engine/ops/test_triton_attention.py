@@ -1,6 +1,6 @@
-"""Attention by Triton's kernels, in the interpreter or on a GPU: long contexts, padding, and the plan of a step.
+"""Tests of attention by Triton's kernels: long contexts, padding, and the plan of a step.
 
-What holds for every implementation is in test_attention.py.
+test_attention.py has the tests that every implementation passes.
 """
 
 import pytest
@@ -15,20 +15,20 @@ from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
 
 @pytest.mark.parametrize("partition", [512, 4096], ids=["split", "whole"])
 def test_long_contexts(partition: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over more than a thousand tokens nothing is lost to rounding, in one program or in several, in a chunk."""
+    """Over a thousand tokens give the definition's result, in one program, in several, or in a chunk."""
     monkeypatch.setattr(triton_attn, "PARTITION", partition)
-    if INTERPRETED:  # whose time goes by operations, not by numbers
+    if INTERPRETED:  # the interpreter's time depends on operations, not on numbers
         untuned(monkeypatch, [triton.Config({"BLOCK_N": 128})])
     Batch([(1, 1500), (1, 4), (70, 1270)], heads=(2, 1), block_size=16, device=device).check("triton")
 
 
 @pytest.mark.parametrize("heads", [(1, 1), (3, 1)])
 def test_more_parts_than_a_program_holds(heads: tuple[int, int], device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context in 21 parts, the greatest score in any of them, is brought together a few at a time."""
+    """The partial results of 21 parts are combined a few at a time, wherever the largest score is."""
     untuned(monkeypatch)
     split_contexts(monkeypatch, 8)
     batch = Batch([(1, 161), (1, 3)], heads=heads, block_size=16, device=device)
-    batch.query *= 4  # so that few parts weigh much
+    batch.query *= 4  # only a few parts have much weight
     assert batch.metadata("triton").plans[None].partitions == 21
     batch.check("triton")
 
@@ -37,7 +37,7 @@ def test_more_parts_than_a_program_holds(heads: tuple[int, int], device: str, mo
 def test_parts_that_are_longer_than_a_partition(
     window: int | None, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where programs are enough, each takes more of a long context, and those of a short one as much as ever."""
+    """With enough programs, each takes more of a long context, and as much as before of a short one."""
     untuned(monkeypatch)
     split_contexts(monkeypatch, 8)
     monkeypatch.setattr(triton_attn, "MOST_PROGRAMS", 15)
@@ -49,7 +49,7 @@ def test_parts_that_are_longer_than_a_partition(
 
 @pytest.mark.parametrize("partition", [4, 512], ids=["split", "whole"])
 def test_a_padded_row_gives_zeros(partition: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row without a context, as it pads the batch of a CUDA graph, reads nothing and becomes zeros."""
+    """A padding row without a context, as in the batch of a CUDA graph, reads nothing and gives zeros."""
     split_contexts(monkeypatch, partition)
     batch = Batch([(1, 9), (1, 1)], heads=(2, 1), block_size=4, device=device)
     batch.common.seq_lens[1] = batch.common.seq_lens_cpu[1] = 0
@@ -69,7 +69,7 @@ def test_a_padded_row_gives_zeros(partition: int, device: str, monkeypatch: pyte
     ids=["short contexts", "few programs", "enough programs", "many programs"],
 )
 def test_the_plan(lengths: list[tuple[int, int]], key_heads: int, partitions: int, device: str) -> None:
-    """Contexts of decoding sequences are split where there are too few programs, and only where they are long."""
+    """Only long contexts of decoding sequences are split, and only if there are too few programs."""
     batch = Batch(lengths, heads=(key_heads, key_heads), head_size=1, block_size=16, device=device)
     plan = batch.metadata("triton").plans[None]
     assert plan.partitions == partitions
@@ -79,7 +79,7 @@ def test_the_plan(lengths: list[tuple[int, int]], key_heads: int, partitions: in
 
 
 def test_a_plan_for_sequences_that_grow() -> None:
-    """The launches of a CUDA graph suit the longest context, or window."""
+    """The launches of a CUDA graph fit the longest context, or the window."""
     batch = Batch([(1, 500)], heads=(2, 2), block_size=16)
     batch.common.max_seq_len = 1500
     for batch.window, partitions in [(None, 3), (1000, 2), (64, 1)]:

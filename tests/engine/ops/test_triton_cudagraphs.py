@@ -1,7 +1,7 @@
-"""Nothing of a step on the host reaches a decode step's launches: replayed as they were captured, the tokens are right.
+"""Tests that a replayed decode step needs nothing from the host: the captured launches give the right tokens.
 
-The interpreter has no graphs. So what a graph would hold is called again, with the plan and the arguments of its
-capture; on a GPU tests/engine/worker/test_cudagraphs.py has the real ones.
+The interpreter has no graphs. The captured calls are repeated instead, with the plan and the arguments of the capture.
+tests/engine/worker/test_cudagraphs.py has the tests on a GPU.
 """
 
 from collections.abc import Callable
@@ -26,25 +26,25 @@ from tracellm.engine.attention.backends import triton_attn
 
 
 class Again(CudaGraphs):
-    """Runs what was captured again."""
+    """Graph whose replay repeats the captured calls."""
 
     replayed: list[int]
 
     def capture(self, make_forward: Callable[[int], Callable[[], Tensor]]) -> None:
-        """As a GPU would, the largest first."""
+        """Capture the graphs, the largest first, as on a GPU."""
         self.replayed = []
         self.forwards = {size: make_forward(size) for size in reversed(self.sizes)}
         for forward in self.forwards.values():
             forward()
 
     def replay(self, size: int) -> Tensor:
-        """By the launches of the capture, with what the buffers hold now."""
+        """Repeat the captured launches with the current contents of the buffers."""
         self.replayed.append(size)
         return self.forwards[size]()
 
 
 def watch(runner: Any) -> list[dict[str, Any]]:
-    """A list that grows with every step by what the probe of its inputs tells."""
+    """Return a list to which every step appends what the probe of its inputs records."""
     (entry,) = (entry for entry in ENTRIES if entry.target.endswith("._prepare_inputs"))
     assert entry.attributes is not None
     assert entry.capture is not None
@@ -63,10 +63,10 @@ def watch(runner: Any) -> list[dict[str, Any]]:
 def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
     qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of 1 to 3 in graphs of 1, 2 and 4, with blocks that nobody owns full of NaN: the same greedy tokens.
+    """Replayed steps give the greedy tokens of eager ones, for batches of 1 to 3 in graphs of 1, 2 and 4.
 
-    Contexts are split into more parts than there were tokens for when the launches were made.
-    A recording says of each step which graph it was, how much of it padding, and why.
+    Unowned blocks are full of NaN, and contexts are split into more parts than there were tokens at capture. A
+    recording has each step's graph, its padding, and the reason.
     """
     monkeypatch.setattr(triton_attn, "PARTITION", 4)
     monkeypatch.setattr(gpu_model_runner, "TUNED_LENGTH", 5)
@@ -78,7 +78,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
         runner: Any = runner_of(executor)
         told = watch(runner)
         if name == "triton":
-            runner.prefault_kv_cache()  # what it held before may make NumPy warn
+            runner.prefault_kv_cache()  # old contents may make NumPy warn
             runner.cudagraphs = Again([1, 2, 4])
             runner.cudagraphs.capture(runner._make_decode_forward)
         driver = Driver(executor, num_blocks=16)

@@ -1,6 +1,6 @@
-"""Tensors of more than 2^31 numbers: a kernel that counts them in 32 bits would read and write anywhere.
+"""Tests with tensors of more than 2^31 numbers, where 32-bit offsets would read and write at wrong addresses.
 
-Of these gigabytes the system provides only the pages that are touched. The interpreter says where 32 bits do not do.
+The system allocates only the touched pages of these gigabytes. The interpreter reports 32-bit overflow.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tracellm.engine.model_executor.ops.triton import TritonOps
 
 ops = TritonOps()
 
-FAR = 1 << 30  # numbers between two tokens, so that the third one's are at 2^31
+FAR = 1 << 30  # numbers between two tokens, which puts the third one at 2^31
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +28,14 @@ def _seed() -> None:
 
 
 def far_apart(near: Tensor, device: str) -> Tensor:
-    """The three tokens of `near`, in float16, each FAR numbers behind the one before."""
+    """Copy the three tokens of `near`, in float16, to addresses FAR numbers apart."""
     memory = torch.empty(2 * FAR + near[0].numel(), dtype=torch.float16, device=device)
     far = memory.as_strided(near.shape, (FAR, *near.stride()[1:]))
     return far.copy_(near)
 
 
 def attention(lengths: list[tuple[int, int]], partition: int) -> Callable[[Tensor], Tensor]:
-    """Of three queries [3, 2, 16]."""
+    """Compute the attention of three queries [3, 2, 16]."""
 
     def attend(query: Tensor) -> Tensor:
         with pytest.MonkeyPatch.context() as patch:
@@ -48,13 +48,13 @@ def attention(lengths: list[tuple[int, int]], partition: int) -> Callable[[Tenso
 
 
 def turned(query: Tensor) -> Tensor:
-    """By the same angles, with a key beside it."""
+    """Rotate the numbers by the same angles, together with a key."""
     key, cache = torch.ones_like(query[:, :1].contiguous()), torch.ones(4, 16).to(query)
     return ops.rotary_embedding(torch.arange(3, device=query.device), query, key, cache)[0]
 
 
 def written(key: Tensor) -> Tensor:
-    """Into a cache of two blocks."""
+    """Write the numbers into a cache of two blocks."""
     caches = torch.zeros(2, 2, 2, *key.shape[1:]).to(key)
     reshape_and_cache(key, key, caches[0], caches[1], torch.tensor([3, 0, 1], device=key.device))
     return caches
@@ -73,17 +73,17 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_tokens_that_lie_far_apart(name: str, device: str) -> None:
-    """What is computed of a token does not depend on how far it is from the others."""
+    """A token's result does not depend on its distance from the others."""
     near = torch.randn(3, 2, 16, dtype=torch.float16).to(device)
     assert torch.equal(OPERATIONS[name](far_apart(near, device)), OPERATIONS[name](near))
 
 
 def test_a_cache_of_gigabytes(device: str) -> None:
-    """The keys and values of a block beyond 2^31 numbers are written to it and read from it."""
+    """Keys and values of a block beyond 2^31 numbers are written to it and read from it."""
     blocks = (1 << 31) // (16 * 16) + 2
     key, value, query = torch.randn(3, 1, 1, 16, dtype=torch.float16).to(device)
     keys, values = (torch.empty(blocks, 16, 1, 16, dtype=torch.float16, device=device) for _ in range(2))
-    slot = blocks * 16 - 16  # the first of the last block
+    slot = blocks * 16 - 16  # first slot of the last block
     reshape_and_cache(key, value, keys, values, torch.tensor([slot], device=device))
     assert torch.equal(keys[-1, 0], key[0])
     assert torch.equal(values[-1, 0], value[0])

@@ -1,4 +1,4 @@
-"""What a recording tells of launches of Triton kernels, and how it learns how long the GPU took without waiting."""
+"""Tests of recorded launches of Triton kernels, and of their GPU times, which are read without waiting."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +17,13 @@ from tracellm.trace.model import Span
 
 
 def recorded(batch: Batch, folder: Path) -> list[Span]:
-    """The launches of a batch's attention."""
+    """Record the launches of a batch's attention."""
     trace = record(folder, lambda: batch.attend("triton"), catalog=launches.ENTRIES)
     return [span for span in trace.spans if span.name.startswith(("paged_", "attention_"))]
 
 
 def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
-    """A launch's span has its kernel's name and place in the code, grid, sizes, tensors, work, blocks and reason."""
+    """A launch's span has its kernel's name and source line, grid, sizes, tensors, work, blocks and reason."""
     (span,) = recorded(Batch([(1, 9), (1, 30)], heads=(4, 2), block_size=4, device=device, seed=1), tmp_path)
     told = span.attributes
     assert span.name == "paged_attention_v1_kernel"
@@ -46,18 +46,20 @@ def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
 
 
 def test_which_blocks_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each place in the grid is told with the blocks read there, in the order of their tokens; `*` stands for all."""
+    """A recording has the blocks read at each index of the grid, in token order; `*` stands for all indexes."""
     monkeypatch.setattr(triton_attn, "PARTITION", 8)
     batch = Batch([(1, 9), (3, 6)], heads=(2, 2), block_size=4)
     table = [[7, 8, 2], [5, 1]]
     for row, blocks in enumerate(table):
-        batch.common.block_table_cpu[row, : len(blocks)] = blocks  # as the host says; the kernels read the others
+        batch.common.block_table_cpu[row, : len(blocks)] = (
+            blocks  # as reported by the host; the kernels read the others
+        )
     told = [span.attributes.get(names.LAUNCH_BLOCKS) for span in recorded(batch, tmp_path)]
     assert told == [["0,*,0: 7-8", "0,*,1: 2"], None, ["0,*: 5,1"]]
 
 
 class Event:
-    """An event in the queue of a GPU that is not there: it has come to pass when `now` is beyond it."""
+    """Stand-in for an event in a GPU's queue: done when `now` is beyond it."""
 
     now = 0
 
@@ -65,17 +67,17 @@ class Event:
         self.at = at
 
     def query(self) -> bool:
-        """Has it come to pass?"""
+        """Return whether the event is done."""
         return Event.now >= self.at
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds between the two."""
+        """Return the milliseconds between two events."""
         assert end.query(), "only then is it known"
         return float(end.at - self.at)
 
 
 def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each launch has a number; how long the GPU took for it is told once, when it is known, and nobody waits."""
+    """Each launch has a number, and its GPU time is reported once, when it is available, without waiting."""
     queue = iter(range(100))
     monkeypatch.setattr(launches, "_pending", type(launches._pending)(maxlen=100))
     monkeypatch.setattr(launches, "_new_event", lambda args: Event(next(queue) ** 2))
@@ -93,20 +95,20 @@ def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_hosts_time_is_not_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event before a kernel is put into the queue anew when Triton is about to launch, and then only."""
+    """The event before a kernel is recorded again only when Triton is about to launch it."""
     recorded: list[int] = []
     launches._install_hook()
-    knobs.runtime.launch_enter_hook(None)  # nobody records this launch
+    knobs.runtime.launch_enter_hook(None)  # this launch is not recorded
     monkeypatch.setattr(launches._current, "event", SimpleNamespace(record=lambda: recorded.append(1)), raising=False)
     knobs.runtime.launch_enter_hook(None)
     assert recorded == [1]
 
 
 def test_compiling_is_not_the_gpus_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch that compiled its kernel, or tried its block sizes, says so, and has no time; the next one has."""
+    """A launch that compiled or tuned its kernel is marked and has no time, and the next one has one."""
     monkeypatch.setattr(launches, "_pending", type(launches._pending)())
     monkeypatch.setattr(launches, "_new_event", lambda args: Event(0))
-    counts = iter([0, 3, 3, 3])  # before and behind the first launch, before and behind the second
+    counts = iter([0, 3, 3, 3])  # before and after the first launch, before and after the second
     asked = {paged_attention_v1_kernel: counts.__next__}
     monkeypatch.setattr(launches, "_times_compiled", lambda kernel: asked.get(kernel, int)())
     batch = Batch([(1, 9)], heads=(1, 1), block_size=4)
@@ -118,7 +120,7 @@ def test_compiling_is_not_the_gpus_time(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_times_are_those_of_a_gpu(device: str, tmp_path: Path) -> None:
-    """Once a GPU is done, each launch of a compiled kernel has a time greater than zero; on the CPU none has."""
+    """Compiled kernels have times greater than zero once the GPU is done, and launches on the CPU have none."""
     batch = Batch([(1, 20), (7, 18)], heads=(2, 1), block_size=16, device=device)
     recorded(batch, tmp_path / "compiled")
     numbers = [span.attributes.get(names.LAUNCH_NUMBER) for span in recorded(batch, tmp_path / "timed")]

@@ -1,4 +1,4 @@
-"""When block sizes are tried: once for every kind of launch, and for few rows and many apart. Nothing is timed here."""
+"""Tests of block size tuning: once per kind of launch, and separately for few and many rows. Nothing is timed here."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +16,12 @@ ops = TritonOps()
 
 
 def rope(rows: int) -> None:
-    """Heads of 8 numbers, 4 of the query and 2 of the key."""
+    """Rotate heads of 8 numbers, 4 of the query and 2 of the key."""
     ops.rotary_embedding(torch.arange(rows), torch.ones(rows, 4, 8), torch.ones(rows, 2, 8), torch.ones(rows, 8))
 
 
 def write(rows: int) -> None:
-    """As many slots as there are tokens."""
+    """Write as many slots as there are tokens."""
     key, slots = torch.ones(rows, 2, 8), torch.zeros(1, rows, 2, 8)
     cache.reshape_and_cache(key, key, slots, slots.clone(), torch.arange(rows))
 
@@ -40,12 +40,12 @@ OVER_ROWS: dict[str, tuple[Any, Callable[[int], object]]] = {
         lambda rows: ops.apply_top_k_top_p(torch.ones(rows, 8), torch.full((rows,), 8), None),
     ),
 }
-"""Each operation over rows, called with so many, and its kernel."""
+"""Each operation as a function of its rows, with its kernel."""
 
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What was tried: the name of a kernel and its rows, roughly. Of two configurations the second suits many rows."""
+    """Return the name of each tuned kernel, with its approximate number of rows."""
     need_triton("cpu")
     tried: list[tuple[str, int]] = []
     for name, (kernel, _) in OVER_ROWS.items():
@@ -64,7 +64,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("name", OVER_ROWS)
 def test_few_rows_and_many_are_tuned_apart(name: str, tried: list[tuple[str, int]]) -> None:
-    """Each configuration is tried once for up to 16 rows, once for up to 256; later launches use the best there."""
+    """Each configuration is tried once for up to 16 rows and once for up to 256, and later launches use the best."""
     kernel, call = OVER_ROWS[name]
     best = []
     for rows in (3, 17, 16, 40, 1):

@@ -1,4 +1,4 @@
-"""Settings of Triton's attention kernels for tests: block sizes that nobody tunes, short parts of a context."""
+"""Settings of Triton's attention kernels for tests: fixed block sizes, and short parts of a context."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["split_contexts", "untuned"]
 
 
 def untuned(monkeypatch: pytest.MonkeyPatch, configs: Sequence[Any] = ()) -> None:
-    """The kernels that read keys have these configurations; where none are given, the first that they would try."""
+    """Use these configurations for the kernels that read keys, or the first one that tuning would try."""
     for kernel in (paged_attention_v1_kernel, paged_attention_v2_kernel, attention_varlen_kernel):
         monkeypatch.setattr(kernel, "configs", [*configs] or kernel.configs[:1])
     reduce = paged_attention_v2_reduce_kernel
@@ -27,9 +27,9 @@ def untuned(monkeypatch: pytest.MonkeyPatch, configs: Sequence[Any] = ()) -> Non
 
 
 def split_contexts(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
-    """Contexts are split into parts of so many tokens; what is not written of what a kernel allocates is NaN.
+    """Split contexts into parts of this many tokens, and fill the kernels' buffers with NaN.
 
-    Not so whole numbers, with which Triton clears a GPU's cache while it tries block sizes.
+    Integer buffers are not filled: Triton uses them to clear a GPU's cache while it tunes block sizes.
     """
     monkeypatch.setattr(triton_attn, "PARTITION", tokens)
     empty = torch.empty

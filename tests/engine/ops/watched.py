@@ -1,4 +1,4 @@
-"""Triton's interpreter, watched: which addresses each program of a launch really read and wrote."""
+"""Record the addresses that each program of a launch reads and writes in Triton's interpreter."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,25 +16,25 @@ __all__ = ["Launch", "watched"]
 
 @dataclass
 class Launch:
-    """One launch: the work that the catalog estimates, and what its programs did, by place in the grid."""
+    """Launch with the catalog's estimate of its work, and its actual accesses by index in the grid."""
 
     name: str
     grid: tuple[int, ...]
     work: Any
     reads: list[tuple[tuple[int, ...], np.ndarray, int]] = field(default_factory=list)
-    """Program, addresses, bytes of an element; numbers that stand alone, as a sequence's length, are left out."""
+    """Program, addresses, bytes per element; single numbers, such as a sequence's length, are omitted."""
     writes: list[tuple[tuple[int, ...], np.ndarray, int]] = field(default_factory=list)
 
     def bytes_read(self) -> int:
-        """Of all programs together."""
+        """Return the bytes read by all programs."""
         return sum(addresses.size * size for _, addresses, size in self.reads)
 
     def bytes_written(self) -> int:
-        """Of all programs together."""
+        """Return the bytes written by all programs."""
         return sum(addresses.size * size for _, addresses, size in self.writes)
 
     def blocks_read(self, cache: Tensor) -> dict[tuple[int, ...], list[int]]:
-        """Which blocks of a cache [blocks, ...] each program read, each once, in the order in which it began to."""
+        """Return the blocks of a cache [blocks, ...] that each program read, each once, in order of first access."""
         of_programs: dict[tuple[int, ...], list[int]] = {}
         start, size = cache.data_ptr(), cache.stride(0) * cache.element_size()
         for program, addresses, _ in self.reads:
@@ -45,13 +45,13 @@ class Launch:
 
 @contextmanager
 def watched(*modules: Any) -> Iterator[list[Launch]]:
-    """All launches of these modules' kernels within the `with` block."""
+    """Record all launches of these modules' kernels within the `with` block."""
     from triton.runtime.interpreter import interpreter_builder as builder
 
     launches: list[Launch] = []
     masked_load, masked_store = builder.create_masked_load, builder.create_masked_store
 
-    running: list[Launch] = []  # one, or none: a kernel of another module
+    running: list[Launch] = []  # one, or none for a kernel of another module
 
     def note(kind: str, pointers: Any, mask: Any) -> None:
         if running and pointers.data.size > 1:

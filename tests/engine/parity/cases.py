@@ -1,4 +1,4 @@
-"""The recorded workloads, as `drive.run_case` runs them; tests/fixtures/README.md tells how each file was made."""
+"""Recorded workloads in the form that `drive.run_case` runs; tests/fixtures/README.md describes each file."""
 
 import gzip
 import json
@@ -14,26 +14,26 @@ Json = dict[str, Any]
 
 @cache
 def engine_cases() -> list[Json]:
-    """Whole engines under every setting; `recorded` is what `drive.run_case` is to return."""
+    """Return the cases of whole engines; `recorded` is the expected result of `drive.run_case`."""
     with gzip.open(FIXTURES / "engine-cases.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
 @cache
 def scheduler_cases() -> list[Json]:
-    """The first 24 recordings, in the form of `engine_cases`; `...` stands for what was not recorded."""
+    """Return the first 24 recordings in the form of `engine_cases`; `...` stands for unrecorded values."""
     return [_as_engine_case(json.loads(line)) for line in (FIXTURES / "scheduler-cases.jsonl").read_text().splitlines()]
 
 
 @cache
 def policy_cases() -> list[Json]:
-    """The scheduler without a model, in a form of its own."""
+    """Return the cases of the scheduler without a model, in a form of their own."""
     return [json.loads(line) for line in (FIXTURES / "scheduler-policies.jsonl").read_text().splitlines()]
 
 
 @cache
 def window_cases() -> list[Json]:
-    """The scheduler without a model, over sliding windows and several groups of layers, in a form of its own."""
+    """Return the cases of the scheduler with sliding windows and several KV cache groups, in a form of their own."""
     return [json.loads(line) for line in (FIXTURES / "scheduler-windows.jsonl").read_text().splitlines()]
 
 

@@ -1,9 +1,10 @@
-"""Two runs of the same workload, the recorded one and ours: what is equal, and the first thing that is not.
+"""Compare two runs of a workload, the recorded one and ours, and find the first difference.
 
-Compared are the *decisions*, every number of every step of `drive.record_step`; the *tokens* that came out; and the
-rest of the outputs: text, finish reasons, log probabilities. Numbers of the model can differ in their last digits
-from machine to machine, so a token may be another one where two were almost equally likely. `explain.py` tells such a
-near-tie from a mistake.
+Compared are the *decisions*, every number of every step of `drive.record_step`, the *tokens*, and the rest of the
+outputs: text, finish reasons, log probabilities.
+
+Logits can differ in their last digits between machines, so tokens may differ where two were almost equally likely.
+`explain.py` distinguishes such a near-tie from a mistake.
 """
 
 from dataclasses import dataclass
@@ -21,14 +22,14 @@ __all__ = [
 ]
 
 LOGPROB_TOLERANCE = 2e-3
-"""Log probabilities of another machine and another torch, computed in float32, differ by less."""
+"""Tolerance for float32 log probabilities of another machine and another torch."""
 
 Json = dict[str, Any]
 
 
 @dataclass
 class Tally:
-    """How much was compared, and how much of it was equal."""
+    """Number of compared values, and of equal ones."""
 
     steps: int = 0
     decisions: int = 0
@@ -42,17 +43,17 @@ class Tally:
 
 @dataclass
 class Difference:
-    """The first thing that differs in a batch."""
+    """First difference in a batch."""
 
     batch: int
     step: int | None
-    """The step whose decisions differ; None when all are equal and only outputs differ."""
+    """Step whose decisions differ, or None if only outputs differ."""
     text: str
-    """For people: both sides."""
+    """Both sides, as text."""
 
 
 def side_by_side(index: int, vllm: Json, ours: Json) -> str:
-    """The two versions of a step, a line for each key, the differing ones marked."""
+    """Return the two versions of a step, a line for each key, with differing lines marked."""
     lines = [f"the first step that differs is number {index}:"]
     for key in vllm:
         mark = "  " if vllm[key] == ours.get(key) else "->"
@@ -61,7 +62,7 @@ def side_by_side(index: int, vllm: Json, ours: Json) -> str:
 
 
 def count_values(theirs: Any, ours: Any) -> tuple[int, int]:
-    """How many single values two sides hold, and how many of them are equal and at the same place on both."""
+    """Return the number of single values in two sides, and of those equal at the same position in both."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         keys = theirs.keys() | ours.keys()
         pairs = [count_values(theirs.get(key), ours.get(key)) for key in keys]
@@ -76,12 +77,12 @@ def count_values(theirs: Any, ours: Any) -> tuple[int, int]:
 
 
 def compare_batches(case: Json, ours: list[Json]) -> tuple[Tally, Difference | None]:
-    """Compare what was `recorded` of all batches of a workload with what happened here."""
+    """Compare the recorded batches of a workload with the batches of this run."""
     tally, first = Tally(), None
     for batch, (theirs, mine) in enumerate(zip(case["recorded"], ours, strict=True)):
         for index, step in enumerate(theirs["steps"]):
             other = mine["steps"][index] if index < len(mine["steps"]) else {}
-            other = {key: other.get(key) for key in step}  # what was not recorded cannot be compared
+            other = {key: other.get(key) for key in step}  # not recorded
             values, equal = count_values(step, other)
             tally += Tally(1, values, equal)
             if equal < values and first is None:
@@ -98,7 +99,7 @@ def compare_batches(case: Json, ours: list[Json]) -> tuple[Tally, Difference | N
 
 
 def generated_tokens(batch: Json, outputs: list[Any]) -> dict[str, list[int]]:
-    """The tokens of each request of the engine core, by its id, from what was returned for a batch."""
+    """Return the tokens of each request of the engine core, by request id, from a batch's outputs."""
     if batch["how"] == "generate":
         flat, kinds = outputs, {}
     else:
@@ -115,26 +116,26 @@ def generated_tokens(batch: Json, outputs: list[Any]) -> dict[str, list[int]]:
 
 
 def _different_outputs(theirs: Any, mine: Any, path: str = "outputs") -> str:
-    """The first place at which the outputs differ, both sides; empty when there is none."""
+    """Return both sides of the first difference in the outputs, or an empty string."""
     if theirs is ...:  # not recorded
         return ""
     if isinstance(theirs, float) and isinstance(mine, float):
         return "" if abs(theirs - mine) <= LOGPROB_TOLERANCE * max(1.0, abs(theirs)) else _both(path, theirs, mine)
     if _is_logprob(theirs) and _is_logprob(mine) and theirs[2] > 20 and abs(theirs[2] - mine[2]) <= 2:
-        mine = [*mine[:2], theirs[2], mine[3]]  # far down in the ranking the neighbours are near-ties
+        mine = [*mine[:2], theirs[2], mine[3]]  # low in the ranking, neighbours are near-ties
     if isinstance(theirs, list) and isinstance(mine, list) and len(theirs) == len(mine):
         items = list(enumerate(zip(theirs, mine, strict=True)))
     elif isinstance(theirs, dict) and isinstance(mine, dict) and theirs.keys() == mine.keys():
         items = [(key, (theirs[key], mine[key])) for key in theirs]
     else:
-        # An output that ends inside a character ends with U+FFFD here and before the character in vLLM.
+        # An output that ends inside a character ends with U+FFFD here, and before the character in vLLM.
         cut = path.endswith("[text]") and theirs.rstrip("\ufffd") == mine.rstrip("\ufffd")
         return "" if cut or theirs == mine else _both(path, theirs, mine)
     return next((text for key, (one, other) in items if (text := _different_outputs(one, other, f"{path}[{key}]"))), "")
 
 
 def _is_logprob(value: Any) -> bool:
-    """Is it `[token, log probability, rank, text]`?"""
+    """Return whether the value is `[token, log probability, rank, text]`."""
     return isinstance(value, list) and len(value) == 4 and isinstance(value[1], float)
 
 

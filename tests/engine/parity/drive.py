@@ -1,10 +1,10 @@
-"""Runs a workload through an engine and writes down what it decided; the same code for a real vLLM and for tracellm.
+"""Run a workload through an engine and record its decisions, with the same code for vLLM and tracellm.
 
-`tests/fixtures/record_engine_cases.py` runs it with a real vLLM 0.11.1 and keeps what comes out; the tests here run it
-with tracellm and compare. So nothing of either may be imported: the library to drive is an argument.
+`tests/fixtures/record_engine_cases.py` runs it with a real vLLM 0.11.1 and stores the results; the tests run it with
+tracellm and compare. This module imports neither: the library is an argument.
 
-A workload is `{"settings": arguments of LLM, "batches": [...]}`. Each batch is one call of `LLM.generate`, or, with
-`"how": "engine"`, a loop around `LLMEngine.step` in which requests arrive and are aborted between the steps.
+A workload is `{"settings": arguments of LLM, "batches": [...]}`. Each batch is one call of `LLM.generate` or, with
+`"how": "engine"`, a loop around `LLMEngine.step` in which requests arrive and are aborted between steps.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Library(NamedTuple):
-    """What is driven: the classes of vLLM or of tracellm."""
+    """Classes of the library to run, vLLM or tracellm."""
 
     LLM: Any
     SamplingParams: Any
@@ -27,17 +27,17 @@ class Library(NamedTuple):
 
     @classmethod
     def of(cls, top: ModuleType, sampling_params: ModuleType) -> "Library":
-        """From the top module and the one of the parameters."""
+        """Take the classes from the top module and from the module of the parameters."""
         return cls(top.LLM, top.SamplingParams, sampling_params.RequestOutputKind)
 
 
 def make_llm(library: Library, case: Json) -> Any:
-    """An engine with the settings of the workload, on the CPU, in this process, computing in float32."""
+    """Make an engine with the workload's settings, on the CPU, in this process, in float32."""
     return library.LLM(str(MODEL), dtype="float32", enforce_eager=True, **case["settings"])
 
 
 def run_case(library: Library, case: Json) -> list[Json]:
-    """Run all batches of a workload on one engine; what happened in each."""
+    """Run all batches of a workload on one engine, and return the record of each."""
     llm = make_llm(library, case)
     return [run_batch(library, llm, batch) for batch in case["batches"]]
 
@@ -46,14 +46,14 @@ def run_batch(library: Library, llm: Any, batch: Json, watch_llm: Any = None) ->
     """Run one batch.
 
     Args:
-        library: what is driven.
+        library: library to run.
         llm: the engine.
         batch: the requests.
-        watch_llm: as `watch`, but given the engine; None watches the scheduler, which is in this process then.
+        watch_llm: like `watch`, with the engine as argument; None watches the scheduler, in this process.
 
     Returns:
-        `steps`: one entry for each call of `Scheduler.schedule()`; `outputs`: what `generate` returned, or (`"how":
-        "engine"`) what each `step` returned.
+        `steps`: one entry for each call of `Scheduler.schedule()`; `outputs`: the result of `generate` or, with `"how":
+        "engine"`, of each `step`.
     """
     if batch.get("reset_prefix_cache"):
         llm.reset_prefix_cache()
@@ -70,7 +70,10 @@ def _watch_llm(llm: Any) -> tuple[list[Json], Any]:
 
 
 def watch(scheduler: Any) -> tuple[list[Json], Any]:
-    """Note down every step that the scheduler schedules from now on. Returns the growing list, and how to end it."""
+    """Record every step that the scheduler schedules from now on.
+
+    Returns the growing list, and a function that stops recording.
+    """
     schedule, steps = scheduler.schedule, []
 
     def observed() -> Any:
@@ -83,7 +86,7 @@ def watch(scheduler: Any) -> tuple[list[Json], Any]:
 
 
 def record_step(scheduler: Any, output: Any) -> Json:
-    """What was decided for one step, by vLLM's names; tests/fixtures/README.md tells the meaning of the keys."""
+    """Return the decisions of one step, by vLLM's names; tests/fixtures/README.md describes the keys."""
     cached = output.scheduled_cached_reqs
     blocks = {new.req_id: list(new.block_ids[0]) for new in output.scheduled_new_reqs}
     blocks |= {
@@ -109,7 +112,7 @@ def record_step(scheduler: Any, output: Any) -> Json:
 
 def params_of(library: Library, spec: Json) -> Any:
     values = dict(spec["params"])
-    if values.get("logit_bias"):  # JSON has no numbers for keys
+    if values.get("logit_bias"):  # JSON keys are strings
         values["logit_bias"] = {int(token): bias for token, bias in values["logit_bias"].items()}
     if "output_kind" in values:
         values["output_kind"] = library.RequestOutputKind[values["output_kind"]]
@@ -150,7 +153,7 @@ def _run_steps(library: Library, llm: Any, batch: Json) -> list[Any]:
 
 
 def record_output(output: Any) -> list[Any]:
-    """A `RequestOutput`: id, finished, cached tokens, prompt log probabilities, and its completions."""
+    """Return a `RequestOutput`: id, finished, cached tokens, prompt log probabilities, and its completions."""
     return [
         output.request_id,
         output.finished,
@@ -172,7 +175,7 @@ def record_output(output: Any) -> list[Any]:
 
 
 def _record_logprobs(positions: Any) -> list[Any] | None:
-    """For each position, `[token, log probability, rank, text]` in the order of the dict; None where there is none."""
+    """Return `[token, log probability, rank, text]` for each position in the order of the dict, or None."""
     if positions is None:
         return None
     return [

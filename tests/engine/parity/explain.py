@@ -1,8 +1,8 @@
-"""Why a run differs from its recording: a decision, a token that another one equalled, or a mistake of the model.
+"""Explain why a run differs from its recording: a decision, a near-tie between tokens, or a mistake of the model.
 
-Two tokens whose logits differ by less than the rounding of float32 over a few layers are a *near-tie*: which of them
-wins depends on the order in which a processor adds. After that the runs have different tokens and cannot be compared
-any further, so a near-tie excuses what follows it, and nothing that comes before.
+In a *near-tie*, the logits of two tokens differ by less than float32's rounding error over a few layers. The winner
+depends on the processor's order of additions. The runs then have different tokens and cannot be compared any further. A
+near-tie excuses later differences, and none before it.
 """
 
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from tests.engine.parity.drive import Library, make_llm, run_batch
 __all__ = ["NEAR", "Verdict", "explain"]
 
 NEAR = 1e-4
-"""Logits of the small models here are of the order 1; float32 leaves about 1e-6 of error in them."""
+"""Logits of the small models are of order 1, with a float32 error of about 1e-6."""
 
 Json = dict[str, Any]
 
 
 @dataclass
 class Verdict:
-    """What the first difference is."""
+    """Cause of the first difference."""
 
     near_tie: bool
     text: str
 
 
 def explain(library: Library, case: Json) -> Verdict:
-    """Run a workload that differed once more, looking at every choice, up to the first token or decision that differs.
+    """Run a workload that differed once more, and check every choice up to the first difference.
 
     Args:
-        library: what to drive.
+        library: library to run.
         case: a workload with its `recorded`.
     """
     llm = make_llm(library, case)
@@ -68,7 +68,7 @@ def _verdict(where: str, place: int, theirs: int, ours: int, logits: Any) -> Ver
 
 
 def _watch_choices(runner: Any) -> list[dict[str, tuple[int, Any]]]:
-    """From now on, for each step, the token that each request was given and the logits it was chosen by."""
+    """Record, for each step from now on, each request's token and the logits from which it was chosen."""
     steps: list[dict[str, tuple[int, Any]]] = []
     cls = type(runner)
     seen: list[Any] = []

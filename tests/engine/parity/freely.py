@@ -1,9 +1,8 @@
-"""Runs a recorded workload through an engine core that steps whenever it can, and compares the tokens.
+"""Run a recorded workload through an engine core that steps whenever it can, and compare the tokens.
 
-Which requests are there in which step then depends on how quickly they come in, so the decisions can be others in each
-run and are not compared. The tokens must not depend on them. All requests of a batch are added at once, also those
-that were to arrive between steps; nothing is aborted: what vLLM had made of a request when it was aborted must be how
-the whole output begins.
+Requests then arrive in different steps in each run. The decisions can differ and are not compared, but the tokens must
+be equal. All requests of a batch are added at once, and none is aborted: the recorded output of an aborted request must
+be a prefix of the whole output.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ Tokens = dict[str, Json]
 
 
 def run_llm(library: Library, case: Json) -> list[Tokens]:
-    """Run all batches through an `LLM` with an engine core in another process; of each the tokens of each output."""
+    """Run all batches through an `LLM` with an engine core in another process; return the tokens of each output."""
     llm = make_llm(library, case)
     try:
         batches = [run_batch(library, llm, _all_at_once(batch), _watch_nothing) for batch in case["batches"]]
@@ -39,7 +38,7 @@ def run_llm(library: Library, case: Json) -> list[Tokens]:
 
 
 def run_async_llm(library: Library, case: Json) -> list[Tokens]:
-    """The same through an `AsyncLLM`, each request followed by a task of its own."""
+    """Run all batches through an `AsyncLLM`, with a task for each request."""
     return asyncio.run(_run_async_llm(library, case))
 
 
@@ -64,7 +63,7 @@ async def _run_async_llm(library: Library, case: Json) -> list[Tokens]:
 
 
 def compare_tokens(case: Json, ours: list[Tokens]) -> tuple[int, int, str]:
-    """How many tokens were recorded, how many are equal here, and the first output that differs, for people."""
+    """Return the number of recorded tokens, of equal ones, and the first output that differs, as text."""
     count = equal = 0
     first = ""
     for number, (recorded, mine) in enumerate(zip(case["recorded"], ours, strict=True)):
@@ -94,7 +93,7 @@ def _watch_nothing(llm: Any) -> tuple[list[Json], Any]:
 
 
 def _with_ids(case: Json, number: int) -> dict[str, Json]:
-    """The requests of a batch by their ids; `generate` numbers them, and returns them in order."""
+    """Return the requests of a batch by id; `generate` numbers them, and returns them in order."""
     batch, outputs = case["batches"][number], case["recorded"][number]["outputs"]
     if batch["how"] == "engine":
         return {spec["request_id"]: spec for spec in batch["requests"]}
@@ -102,13 +101,13 @@ def _with_ids(case: Json, number: int) -> dict[str, Json]:
 
 
 def _outputs(case: Json, number: int, ran: Json) -> list[Any]:
-    """What was returned for a batch, of all steps."""
+    """Return the outputs of a batch, of all steps."""
     by_step = case["batches"][number]["how"] == "engine"
     return [one for step in ran["outputs"] for one in step] if by_step else ran["outputs"]
 
 
 def _tokens(specs: dict[str, Json], outputs: Iterable[Any]) -> Tokens:
-    """What came of each completion, by request and index: its tokens, and why it ended."""
+    """Return tokens and finish reason of each completion, by request and index."""
     found: Tokens = {}
     for request_id, _, _, _, completions in outputs:
         delta = specs[request_id]["params"].get("output_kind") == "DELTA"

@@ -1,4 +1,4 @@
-"""Workloads that were recorded with a scheduler alone, run through ours: requests come and go as they did there."""
+"""Replay workloads that were recorded with a scheduler alone, with the recorded arrivals and aborts."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,9 +17,9 @@ _IF_RECORDED = ("min_tokens", "stop_token_ids", "ignore_eos")
 def replay(
     case: dict[str, Any], run_step: Callable[[Scheduler, dict[str, int]], dict[str, Any]]
 ) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """Run a case; of each step its number, what was recorded and what happened here.
+    """Run a case; yield each step's number, its recorded decisions and ours.
 
-    `run_step` runs one step with the recorded samples, and tells of it in the form of the recording.
+    `run_step` runs one step with the recorded samples, and returns its decisions in the recording's form.
     """
     scheduler = make_scheduler(**{name: value for name, value in case.items() if name not in _NOT_SETTINGS})
     block_size = case["block_size"] if case["enable_prefix_caching"] else None

@@ -1,10 +1,11 @@
-"""The recorded workloads through the clients whose engine core is behind sockets: nothing is lost or changed there.
+"""Tests of the recorded workloads through the clients whose engine core is behind sockets.
 
-A step is made when the client asks for one, so that requests come and go between the same steps as in the recording:
-then every decision and every output must be vLLM's. The engine core is a real one behind real sockets, in a thread of
-this process. Here are the smallest recordings of each kind of message: several calls with a reset between them, aborts,
-priorities, log probabilities, text, several outputs of a request, penalties. `make parity` runs all recordings, with
-the engine core in another process.
+The client requests each step, so requests arrive and end between the same steps as in the recording. Every decision and
+output must be vLLM's. The engine core runs behind real sockets in a thread of this process.
+
+The tests use the smallest recording for each kind of message: calls with a reset between them, aborts, priorities, log
+probabilities, text, several outputs of a request, penalties. `make parity` runs all recordings, with the engine core in
+another process.
 """
 
 import json
@@ -28,7 +29,7 @@ ASYNC = ("batches", "arrivals", "several", "seeded", "logprobs")
 
 
 def smallest(group: str) -> dict[str, Any]:
-    """Of a group the case with the fewest steps."""
+    """Return the group's case with the fewest steps."""
     cases = [case for case in [*scheduler_cases(), *engine_cases()] if case["group"] == group]
     return min(cases, key=lambda case: sum(len(recorded["steps"]) for recorded in case["recorded"]))
 
@@ -37,7 +38,7 @@ def smallest(group: str) -> dict[str, Any]:
     ("client_class", "group"), [(SyncInStep, group) for group in SYNC] + [(AsyncInStep, group) for group in ASYNC]
 )
 def test_serves_as_vllm_through_sockets(client_class, group):
-    """Every step is scheduled, and every output is, as vLLM's engine did it."""
+    """Every step and every output equals that of vLLM's engine."""
     case = smallest(group)
     with in_step(client_class):
         llm = make_llm(MULTIPROCESS, case)

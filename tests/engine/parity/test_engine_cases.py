@@ -1,4 +1,4 @@
-"""Recorded workloads of whole vLLM 0.11.1 engines, run through the public `LLM`: everything must be the same."""
+"""Tests of recorded workloads of whole vLLM 0.11.1 engines, run through the public `LLM`."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ TRACELLM = Library.of(tracellm, sampling_params)
 
 def hold(case: dict[str, Any], record_property: Callable[[str, object], None]) -> None:
     """Run a case; fail with the first step that differs, side by side, unless a near-tie came before it."""
-    ours = json.loads(json.dumps(run_case(TRACELLM, case)))  # as the recording: tuples are lists
+    ours = json.loads(json.dumps(run_case(TRACELLM, case)))  # tuples become lists, as in the recording
     _, difference = compare_batches(case, ours)
     if difference is not None:
         verdict = explain(TRACELLM, case)
@@ -30,18 +30,18 @@ def hold(case: dict[str, Any], record_property: Callable[[str, object], None]) -
 
 @pytest.mark.parametrize("case", scheduler_cases(), ids=lambda case: case["name"])
 def test_generates_as_vllm(case, record_property):
-    """Every step is scheduled as vLLM scheduled it, and every token is the one that vLLM generated."""
+    """Every step's schedule and every token equal vLLM's."""
     hold(case, record_property)
 
 
 @pytest.mark.parametrize("case", engine_cases(), ids=lambda case: case["name"])
 def test_serves_as_vllm(case, record_property):
-    """Whatever is asked of it and whenever, an engine decides, generates and returns what vLLM's engine did."""
+    """Decisions, tokens and outputs equal those of vLLM's engine for every setting and any order of arrival."""
     hold(case, record_property)
 
 
 def test_the_first_recordings_hold_what_they_are_meant_to_test():
-    """The cases cover prefix hits, exhausted blocks and resumption; otherwise equality would prove little."""
+    """The recordings cover prefix hits, exhausted blocks and resumption."""
     steps = [step for case in scheduler_cases() for step in case["recorded"][0]["steps"]]
     assert len(scheduler_cases()) == 24
     assert any(computed for step in steps for _, computed in step["new"])
@@ -50,7 +50,7 @@ def test_the_first_recordings_hold_what_they_are_meant_to_test():
 
 
 def test_the_engine_recordings_hold_what_they_are_meant_to_test():
-    """Every group shows what it is named for."""
+    """Every group of recordings covers its feature."""
     seen: Counter[str] = Counter()
     for case in engine_cases():
         for batch, recorded in zip(case["batches"], case["recorded"], strict=True):

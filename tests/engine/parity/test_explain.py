@@ -1,4 +1,4 @@
-"""The comparison itself: it finds what differs, and excuses a token only where two were as good as equal."""
+"""Tests of the comparison: it finds differences, and excuses only near-ties."""
 
 from copy import deepcopy
 
@@ -16,12 +16,12 @@ TRACELLM = Library.of(tracellm, sampling_params)
 
 @pytest.fixture
 def case():
-    """The shortest recording, to be spoilt."""
+    """Return the shortest recording, for tests to change."""
     return deepcopy(min(scheduler_cases(), key=lambda case: len(case["recorded"][0]["steps"])))
 
 
 def test_a_wrong_token_is_no_near_tie(case):
-    """Another token is shown with both logits, and is a mistake when these are far apart."""
+    """A different token is shown with both logits, and is a mistake if these are far apart."""
     (recorded,) = case["recorded"]
     tokens = recorded["outputs"][0][-1][0]["token_ids"]
     ours, tokens[0] = tokens[0], (tokens[0] + 1) % 4096
@@ -36,7 +36,7 @@ def test_a_wrong_token_is_no_near_tie(case):
 
 
 def test_a_near_tie_is_excused(case, monkeypatch):
-    """When the logits are nearer than rounding, the token could as well have been the other."""
+    """A different token is excused if the logits differ by less than rounding."""
     tokens = case["recorded"][0]["outputs"][0][-1][0]["token_ids"]
     tokens[0] = (tokens[0] + 1) % 4096
     monkeypatch.setattr(explaining, "NEAR", 100.0)
@@ -44,7 +44,7 @@ def test_a_near_tie_is_excused(case, monkeypatch):
 
 
 def test_a_wrong_decision_is_shown_side_by_side(case, monkeypatch):
-    """The first step that differs is told, with both sides; no near-tie excuses it."""
+    """The first step that differs is reported with both sides, and no near-tie excuses it."""
     monkeypatch.setattr(explaining, "NEAR", 100.0)
     steps = case["recorded"][0]["steps"]
     steps[3]["free_blocks"] += 1
@@ -63,7 +63,7 @@ def test_a_wrong_decision_is_shown_side_by_side(case, monkeypatch):
 
 
 def test_a_run_that_ends_too_late_differs(case):
-    """Steps that vLLM did not make count as a difference, too."""
+    """Steps that vLLM did not run count as a difference."""
     case["recorded"][0]["steps"].pop()
     _, difference = compare_batches(case, run_case(TRACELLM, case))
     assert difference is not None
@@ -71,7 +71,7 @@ def test_a_run_that_ends_too_late_differs(case):
 
 
 def test_values_are_counted_at_their_places():
-    """What only one side has counts as different, however deep it lies."""
+    """Values that only one side has count as different, at any depth."""
     assert count_values({"a": [1, 2], "b": {}}, {"a": [1, 3], "b": {}}) == (2, 1)
     assert count_values([1], [1, [2, 3]]) == (3, 1)
     assert count_values({"a": [1, 2]}, {}) == (2, 0)

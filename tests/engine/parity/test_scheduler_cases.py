@@ -1,4 +1,4 @@
-"""The first recordings of a real vLLM 0.11.1, replayed with the scheduler alone: no model, so no number can differ."""
+"""Test of the first recordings of vLLM 0.11.1 with the scheduler alone: without a model, no number can differ."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.engine.sched.harness import make_request, make_scheduler, sample
 
 @pytest.mark.parametrize("case", scheduler_cases(), ids=lambda case: case["name"])
 def test_schedules_as_vllm(case):
-    """Fed with the recorded tokens, it takes every decision of every step as vLLM 0.11.1 did, down to the block ids."""
+    """With the recorded tokens, every decision of every step equals vLLM's, down to the block ids."""
     settings = dict(case["settings"])
     scheduler = make_scheduler(num_gpu_blocks=settings.pop("num_gpu_blocks_override"), **settings)
     block_size = settings["block_size"] if settings["enable_prefix_caching"] else None

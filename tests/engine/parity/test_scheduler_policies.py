@@ -1,4 +1,4 @@
-"""Workloads recorded with the scheduler of a real vLLM 0.11.1 under every policy, with arrivals and aborts."""
+"""Tests of the scheduler against vLLM 0.11.1 under every policy, with arrivals and aborts."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tracellm.engine.core.sched.scheduler import Scheduler
 
 
 def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
-    """One step with the recorded samples, in the form of the recording."""
+    """Run one step with the recorded samples; return it in the recording's form."""
     output = scheduler.schedule()
     cached = output.scheduled_cached_reqs
     record = {
@@ -52,6 +52,6 @@ def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", policy_cases(), ids=lambda case: f"seed{case['seed']}")
 def test_schedules_as_vllm_under_every_policy(case):
-    """With priorities, chunk thresholds, aborts and stop tokens, workers and clients are sent what vLLM sent them."""
+    """With priorities, chunk thresholds, aborts and stop tokens, messages to workers and clients equal vLLM's."""
     for number, expected, ours in replay(case, run_step):
         assert ours == expected, side_by_side(number, expected, ours)

@@ -1,4 +1,4 @@
-"""Workloads recorded with the scheduler of a real vLLM 0.11.1 over sliding windows and several KV cache groups."""
+"""Tests of the scheduler against vLLM 0.11.1 with sliding windows and several KV cache groups."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from tracellm.engine.core.sched.scheduler import Scheduler
 
 
 def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
-    """One step with the recorded samples, in the form of the recording."""
+    """Run one step with the recorded samples; return it in the recording's form."""
     output = scheduler.schedule()
     cached, manager = output.scheduled_cached_reqs, scheduler.kv_cache_manager
     record = {
@@ -29,20 +29,20 @@ def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
         "free": [block.block_id for block in manager.block_pool.free_block_queue.get_all_free_blocks()],
         "sampled": sampled,
     }
-    record = json.loads(json.dumps(record))  # tuples are lists in the recording
+    record = json.loads(json.dumps(record))  # tuples become lists, as in the recording
     scheduler.update_from_output(output, sample(scheduler, output, lambda request: sampled[request.request_id]))
     return record
 
 
 @pytest.mark.parametrize("case", window_cases(), ids=lambda case: f"seed{case['seed']}-{case['windows']}")
 def test_schedules_as_vllm_with_windows(case: dict[str, Any]) -> None:
-    """At every step the same requests, the same block tables in every group, the same queue of free blocks."""
+    """Every step has the same requests, the same block tables in every group, and the same queue of free blocks."""
     for number, expected, ours in replay(case, run_step):
         assert ours == expected, side_by_side(number, expected, ours)
 
 
 def test_the_recordings_reach_what_they_are_for() -> None:
-    """Windows leave blocks behind, prefixes are found with and without their beginning, requests are preempted."""
+    """The recordings cover freed windowed blocks, prefix hits with and without their beginning, and preemptions."""
     steps = [step for case in window_cases() for step in case["steps"]]
     first_blocks = [blocks[0] for step in steps for _, computed, tables in step["new"] if computed for blocks in tables]
     assert first_blocks.count(0) > 5

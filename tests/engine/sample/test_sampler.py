@@ -146,7 +146,7 @@ def test_logits_stay_as_they_were(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_row_with_every_token_mrow_metadata(temperature: float) -> None:
-    """A row with every token mrow_metadata gets -1, and its neighbours get their tokens."""
+    """A row whose tokens are all masked gets -1, and its neighbours get their tokens."""
     mrow_metadata = Row({"temperature": temperature, "allowed_token_ids": [3], "logprobs": 2}, bad_words=[[3]])
     logits = random_logits(3)
     tokens = sample(logits, [Row({"temperature": 0.0}), mrow_metadata, Row({"top_p": 0.5, "min_p": 0.1})])

@@ -1,4 +1,4 @@
-"""A small scheduler whose whole state is looked at after everything that happens to it."""
+"""Small scheduler whose whole state is checked after every operation."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ EOS = 5
 
 
 class CheckedScheduler:
-    """Takes requests, runs steps, gives requests up; each time checks that all is as it must be.
+    """Scheduler that checks its state after each arrival, step and abort.
 
-    The pool holds one request of the greatest length and `spare_blocks` more.
+    The pool has room for one request of maximum length, and `spare_blocks` more.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class CheckedScheduler:
         self.numbers = count()
         self.live: dict[str, Request] = {}
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- operations ---------------------------------------------------------------------------------------------------
 
     def arrive(self, prompt: list[int], max_tokens: int, priority: int) -> None:
-        """A request comes."""
+        """Add a request."""
         number = next(self.numbers)
         request = make_request(
             str(number),
@@ -78,20 +78,20 @@ class CheckedScheduler:
         self.check_state()
 
     def abort(self, request_id: str) -> None:
-        """A request is given up, wherever it is."""
+        """Abort a request, running or waiting."""
         self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
         self._forget(request_id)
         self.check_state()
 
     def reset_prefix_cache(self) -> None:
-        """The cache is forgotten exactly when nobody holds a block."""
+        """Reset the prefix cache; it must succeed exactly when no request holds a block."""
         held = any(any(manager.req_to_blocks.values()) for manager in self.managers)
         assert self.scheduler.reset_prefix_cache() is not held
         assert held or not any(block.block_hash for block in self.pool.blocks)
         self.check_state()
 
     def step(self, token: int) -> None:
-        """One step, in which whoever gets a token gets this one; EOS ends them."""
+        """Run one step that samples this token for every request; EOS ends them."""
         before = Before.of(self.scheduler)
         output = self.scheduler.schedule()
         check_decisions(self.scheduler, before, output)
@@ -109,7 +109,7 @@ class CheckedScheduler:
         self.check_state()
 
     def run_to_the_end(self) -> None:
-        """No starvation: when nothing more arrives, every request comes to its end, and all blocks come back."""
+        """Step until every request has ended and all blocks are free; no more requests arrive."""
         total = sum(request.num_prompt_tokens + request.max_tokens for request in self.live.values())
         for number in count():
             if not self.live:
@@ -120,7 +120,7 @@ class CheckedScheduler:
         assert self.pool.get_num_free_blocks() == self.pool.num_gpu_blocks - 1
 
     def _forget(self, request_id: str) -> None:
-        """An ended request holds nothing."""
+        """Check that an ended request holds nothing."""
         del self.live[request_id]
         for manager in self.managers:
             assert request_id not in manager.req_to_blocks
@@ -128,19 +128,19 @@ class CheckedScheduler:
         assert request_id not in self.scheduler.requests
         assert request_id in self.scheduler.finished_req_ids
 
-    # -- what always holds --------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def check_state(self) -> None:
-        """Everything below."""
+        """Check all invariants."""
         self.every_block_is_accounted_for()
         self.cached_blocks_hold_what_their_hash_says()
         self.blocks_go_when_the_window_has_left_them_and_not_before()
         self.only_running_requests_hold_blocks()
 
     def every_block_is_accounted_for(self) -> None:
-        """A block is free or used; the count of its users is right; it is shared only if it is full and cached.
+        """Check that each block is free or used, with the right reference count, and shared only if full and cached.
 
-        The null block is none of them: never free, never counted, never cached.
+        The null block is never free, never counted and never cached.
         """
         tables = [blocks for manager in self.managers for blocks in manager.req_to_blocks.values()]
         owned = [[block.block_id for block in blocks if block is not self.pool.null_block] for blocks in tables]
@@ -157,7 +157,7 @@ class CheckedScheduler:
         assert sum(map(len, of_group)) == len(set().union(*of_group)), "a block is of one group"
 
     def cached_blocks_hold_what_their_hash_says(self) -> None:
-        """The content of every request's cached blocks is that of its tokens, and the map finds them."""
+        """Check that every request's cached blocks hold its tokens, and can be found by their hashes."""
         for (group, manager), (request_id, request) in product(enumerate(self.managers), self.live.items()):
             parent = None
             for index, block in enumerate(manager.req_to_blocks.get(request_id, [])):
@@ -171,7 +171,7 @@ class CheckedScheduler:
                 assert self.pool.get_cached_block(parent, [group]) is not None
 
     def blocks_go_when_the_window_has_left_them_and_not_before(self) -> None:
-        """What the next token sees is there; a group with a window never holds more than it may."""
+        """Check that blocks of the next token's window are kept, and that windowed groups stay within their limit."""
         budget = self.scheduler.max_num_scheduled_tokens
         for (manager, window), request in product(
             zip(self.managers, self.windows, strict=True), self.scheduler.running
@@ -184,7 +184,7 @@ class CheckedScheduler:
             assert len(held) <= make_spec(BLOCK, window).max_num_blocks(request.num_computed_tokens, budget)
 
     def only_running_requests_hold_blocks(self) -> None:
-        """A running request has room for all its computed tokens; a waiting one has nothing."""
+        """Check that a running request has slots for its computed tokens, and a waiting one has no blocks."""
         for request in self.scheduler.running:
             assert request.status is RequestStatus.RUNNING
             for manager in self.managers:

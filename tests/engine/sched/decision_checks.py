@@ -1,4 +1,4 @@
-"""What must hold of every decision of the scheduler, whatever the workload: limits, order, true reasons."""
+"""Checks of every scheduler decision, for any workload: limits, order, and correct reasons."""
 
 from dataclasses import dataclass
 
@@ -16,18 +16,18 @@ Reason = NotScheduledReason | CutShort
 
 @dataclass
 class Before:
-    """The scheduler as it was when a step began."""
+    """State of the scheduler at the beginning of a step."""
 
     running: list[Request]
     waiting: list[Request]
     num_tokens: dict[str, int]
     num_computed_tokens: dict[str, int]
     scheduled: set[str]
-    """Who was scheduled in the step before."""
+    """Requests scheduled in the previous step."""
 
     @classmethod
     def of(cls, scheduler: Scheduler) -> "Before":
-        """Look at it now."""
+        """Copy the scheduler's current state."""
         requests = scheduler.requests.values()
         return cls(
             running=list(scheduler.running),
@@ -39,7 +39,7 @@ class Before:
 
 
 def check_decisions(scheduler: Scheduler, before: Before, output: SchedulerOutput) -> None:
-    """To be called after `schedule` and before `update_from_output`."""
+    """Check a step's decisions, after `schedule` and before `update_from_output`."""
     _check_limits(scheduler, before, output)
     _check_order(scheduler, before, output)
     for request_id in before.num_tokens:
@@ -51,7 +51,7 @@ def check_decisions(scheduler: Scheduler, before: Before, output: SchedulerOutpu
 
 
 def _computed(before: Before, output: SchedulerOutput, request_id: str) -> int:
-    """Tokens of a request that this step need not compute: those computed before, or found in the cache."""
+    """Return the number of a request's tokens computed before this step or found in the cache."""
     found = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     cached = output.scheduled_cached_reqs
     found |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -83,7 +83,7 @@ def _urgency(request: Request) -> tuple[int, float]:
 
 
 def _check_order(scheduler: Scheduler, before: Before, output: SchedulerOutput) -> None:
-    """Who was preempted was the last in line; who begins was the first; nobody begins in a step that preempts."""
+    """Check that the last in line were preempted, the first began, and none began in a step that preempts."""
     preempted = [request for request in before.running if request.status is RequestStatus.PREEMPTED]
     stayed = [request for request in before.running if request not in preempted]
     started = scheduler.running[len(stayed) :]
@@ -102,12 +102,12 @@ def _check_order(scheduler: Scheduler, before: Before, output: SchedulerOutput) 
     if fcfs and scheduler.scheduler_config.enable_chunked_prefill:
         everybody = [*scheduler.running, *scheduler.waiting]
         assert everybody == sorted(everybody, key=lambda request: request.arrival_time)
-        if everybody:  # so nobody starves: each is the oldest one day
+        if everybody:  # no starvation: each request is the oldest at some point
             assert everybody[0].request_id in output.num_scheduled_tokens
 
 
 def _check_reason(scheduler: Scheduler, before: Before, output: SchedulerOutput, request_id: str) -> None:
-    """A request got all that it wanted, or is told why not, in numbers that agree with the step's."""
+    """Check that a request got all its tokens, or has a reason whose numbers agree with the step's."""
     reason = reasons(scheduler, output).get(request_id)
     given = output.num_scheduled_tokens.get(request_id, 0)
     wanted = before.num_tokens[request_id] - _computed(before, output, request_id)

@@ -1,4 +1,4 @@
-"""A scheduler without an engine: configurations, requests, and a stand-in for the model."""
+"""Scheduler without an engine: configurations, requests, and a replacement for the model."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def make_spec(block_size: int = 16, sliding_window: int | None = None) -> AttentionSpec:
-    """A layer that stores 128 bytes of a token."""
+    """Make the spec of a layer that stores 128 bytes per token."""
     if sliding_window is None:
         return FullAttentionSpec(block_size, num_kv_heads=2, head_size=8, dtype=torch.float32)
     return SlidingWindowSpec(block_size, 2, 8, torch.float32, sliding_window)
@@ -44,7 +44,7 @@ def make_config(
     long_prefill_token_threshold: int = 0,
     policy: str = "fcfs",
 ) -> VllmConfig:
-    """All settings, those of the model without meaning."""
+    """Make a full configuration; the model's settings have no meaning."""
     return VllmConfig(
         model_config=ModelConfig(
             model="none",
@@ -76,7 +76,7 @@ def make_config(
 def make_kv_cache_config(
     num_blocks: int = 100, block_size: int = 16, windows: Sequence[int | None] = (None,)
 ) -> KVCacheConfig:
-    """A cache of so many blocks, with a group of one layer for each sliding window, None being full attention."""
+    """Make a cache of this many blocks, with a one-layer group for each sliding window; None is full attention."""
     groups = [
         KVCacheGroupSpec([f"layers.{index}"], make_spec(block_size, window)) for index, window in enumerate(windows)
     ]
@@ -84,7 +84,7 @@ def make_kv_cache_config(
 
 
 def make_scheduler(*, windows: Sequence[int | None] = (None,), **settings) -> Scheduler:
-    """A scheduler under the settings of `make_config`, over a KV cache with a group for each window."""
+    """Make a scheduler with the settings of `make_config`, and a group for each window."""
     config = make_config(**settings)
     cache = config.cache_config
     assert cache.num_gpu_blocks is not None
@@ -103,7 +103,7 @@ def make_request(
     eos_token_id: int | None = None,
     **sampling,
 ) -> Request:
-    """A request; a prompt given as a number is that many tokens that no other request has."""
+    """Make a request; a prompt given as a number is that many tokens that no other request has."""
     if isinstance(prompt, int):
         prompt = [1_000_000 * (1 + int.from_bytes(request_id.encode()) % 9973) + position for position in range(prompt)]
     return Request(
@@ -120,7 +120,7 @@ def make_request(
 def sample(
     scheduler: Scheduler, output: SchedulerOutput, token: Callable[[Request], int] = lambda request: 7
 ) -> ModelRunnerOutput:
-    """What a model runner would return: a token for each request whose tokens are all computed now."""
+    """Return a model runner's output: a token for each request whose tokens are all computed."""
     req_ids = list(output.num_scheduled_tokens)
     sampled = []
     for req_id in req_ids:
@@ -140,13 +140,13 @@ def sample(
 def run_step(
     scheduler: Scheduler, token: Callable[[Request], int] = lambda request: 7
 ) -> tuple[SchedulerOutput, dict[int, EngineCoreOutputs]]:
-    """Schedule, sample, update."""
+    """Schedule, sample and update."""
     output = scheduler.schedule()
     return output, scheduler.update_from_output(output, sample(scheduler, output, token))
 
 
 def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, NotScheduledReason | CutShort]:
-    """Reason of every request that was not scheduled or was cut short in the scheduler's last step."""
+    """Return the reasons of requests that were not scheduled or were cut short in the scheduler's last step."""
     explained: dict[str, NotScheduledReason | CutShort] = {}
     if output.waiting_reason is not None:
         explained |= {request.request_id: output.waiting_reason for request in scheduler.waiting}
@@ -154,5 +154,5 @@ def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, NotSched
 
 
 def told(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, str]:
-    """The reasons as strings."""
+    """Return the reasons as strings."""
     return {name: str(reason) for name, reason in reasons(scheduler, output).items()}

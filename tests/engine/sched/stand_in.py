@@ -1,7 +1,7 @@
-"""An engine core without a model: an executor whose tokens follow from the tokens before them, and what happens to it.
+"""Engine core without a model: each token follows from the tokens before it.
 
-The same happenings through an engine core that schedules step by step and one that schedules asynchronously must come
-to the same outputs. So happenings are told by what a client sees: a request is given up when it has so many tokens.
+The same events must give the same outputs with synchronous and asynchronous scheduling. So an event is defined by what
+a client can observe: a request is aborted after a number of tokens.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ EOS, STOP, FORBIDDEN = 0, 1, 2
 
 
 class Later(AsyncModelRunnerOutput):
-    """A step's result that is not there before it is asked for."""
+    """Result of a step, available on request."""
 
     def __init__(self, output: ModelRunnerOutput) -> None:
         self.output = output
@@ -40,10 +40,10 @@ class Later(AsyncModelRunnerOutput):
 
 
 class StandInExecutor(Executor):
-    """Knows each request's tokens, and checks that the scheduler asks for those that come next."""
+    """Executor that generates each request's tokens, and checks that the scheduler requests the next ones."""
 
     fails = True
-    """Is there sometimes no token left for a request?"""
+    """True if a request can run out of allowed tokens."""
 
     def _init_executor(self) -> None:
         self.tokens: dict[str, list[int]] = {}
@@ -100,7 +100,7 @@ class StandInExecutor(Executor):
 
 
 class NeverFailing(StandInExecutor):
-    """A token for everyone."""
+    """Executor that always has an allowed token."""
 
     fails = False
 
@@ -108,7 +108,7 @@ class NeverFailing(StandInExecutor):
 def make_core(
     async_scheduling: bool, num_blocks: int = 40, executor: type[Executor] = StandInExecutor, **settings: Any
 ) -> EngineCore:
-    """An engine core over such an executor."""
+    """Make an engine core with such an executor."""
     config = make_config(block_size=BLOCK, max_model_len=MAX_MODEL_LEN, num_gpu_blocks_override=num_blocks, **settings)
     config.scheduler_config.async_scheduling = async_scheduling
     return EngineCore(config, executor, log_stats=False)
@@ -116,16 +116,16 @@ def make_core(
 
 @dataclass
 class Happening:
-    """A request, when it comes, and when its client gives it up."""
+    """Request, its arrival, and its abort."""
 
     at: int
-    """It comes before this step."""
+    """Step before which the request arrives."""
     prompt: list[int]
     max_tokens: int
     gives_up_at: int | None = None
-    """Its client has so many of its tokens and wants no more; 0: it changes its mind at once."""
+    """Number of tokens after which the client aborts, or None; 0 aborts at once."""
     again: bool = False
-    """Then the client asks again, under the same id."""
+    """True if the client then sends the request again, under the same id."""
     priority: int = 0
     params: dict[str, Any] = field(default_factory=dict)
 
@@ -138,7 +138,7 @@ def _request(request_id: str, one: Happening) -> EngineCoreRequest:
 
 
 def run(core: EngineCore, happenings: list[Happening]) -> dict[str, list[int | str]]:
-    """What each client got: tokens, then how it ended; under its id, with a dash for each time it had asked before."""
+    """Return each client's tokens and how its request ended, by request id, with an apostrophe per reuse of the id."""
     got: dict[str, list[int | str]] = {}
     name: dict[str, str] = {}
     begun: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""A step that is decided before the tokens of the last one are known: nobody can tell by the outputs.
+"""Tests of asynchronous scheduling: a step scheduled before the last step's tokens exist does not change outputs.
 
-`stand_in.py` has an engine core without a model, and what happens to it.
+`stand_in.py` has the engine core without a model, and its events.
 """
 
 from typing import Any
@@ -20,25 +20,25 @@ from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def make_scheduler(num_blocks: int = 100, **more: Any) -> AsyncScheduler:
-    """One for requests with blocks of 16 tokens."""
+    """Make a scheduler with blocks of 16 tokens."""
     config = make_config(num_gpu_blocks=num_blocks, **more)
     return AsyncScheduler(config, make_kv_cache_config(num_blocks), StructuredOutputManager(config))
 
 
 def tokens_of(output: SchedulerOutput, token: int) -> ModelRunnerOutput:
-    """Each scheduled request gets this token."""
+    """Return an output with this token for each scheduled request."""
     req_ids = list(output.num_scheduled_tokens)
     rows = {req_id: row for row, req_id in enumerate(req_ids)}
     return ModelRunnerOutput(req_ids, rows, [[token] for _ in req_ids], None, {}, (len(req_ids), 8))
 
 
 def numbers(request: Request) -> tuple[int, int, int]:
-    """Its tokens, those computed or under way, and those being sampled."""
+    """Return the request's numbers of tokens, computed tokens and placeholders."""
     return request.num_tokens, request.num_computed_tokens, request.num_output_placeholders
 
 
 def test_a_request_goes_on_before_its_token_is_known() -> None:
-    """A token that is being sampled counts as one to compute; when it comes it takes its placeholder's place."""
+    """A placeholder counts as a token to compute, and the sampled token replaces it."""
     scheduler = make_scheduler()
     request = make_request("a", 5, max_tokens=9)
     scheduler.add_request(request)
@@ -56,7 +56,7 @@ def test_a_request_goes_on_before_its_token_is_known() -> None:
 
 
 def test_a_piece_of_a_prompt_has_no_placeholder() -> None:
-    """Only who has all tokens computed gets one."""
+    """Only a request whose tokens are all computed gets a placeholder."""
     scheduler = make_scheduler(max_num_batched_tokens=8)
     request = make_request("a", 12)
     scheduler.add_request(request)
@@ -68,7 +68,7 @@ def test_a_piece_of_a_prompt_has_no_placeholder() -> None:
 
 @pytest.mark.parametrize(("max_tokens", "max_model_len"), [(2, 256), (99, 7)])
 def test_no_step_is_spent_on_what_comes_after_the_last_token(max_tokens: int, max_model_len: int) -> None:
-    """Who is getting the last token that it may have is left out of the next step, and nothing holds it back."""
+    """A request that is sampling its last token is left out of the next step, without a reason."""
     scheduler = make_scheduler(max_model_len=max_model_len)
     scheduler.add_request(make_request("a", 5, max_tokens))
     steps = [scheduler.schedule(), scheduler.schedule(), scheduler.schedule()]
@@ -77,7 +77,7 @@ def test_no_step_is_spent_on_what_comes_after_the_last_token(max_tokens: int, ma
 
 
 def test_what_follows_a_stop_is_thrown_away() -> None:
-    """A stop token is found when the request is in the next step already: it ends all the same, at that token."""
+    """A request ends at its stop token even if the next step already contains it."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 5, max_tokens=9, stop_token_ids=[3]))
     first, second = scheduler.schedule(), scheduler.schedule()
@@ -91,7 +91,7 @@ def test_what_follows_a_stop_is_thrown_away() -> None:
 
 
 def test_a_token_of_an_ended_request_never_reaches_another_of_its_name() -> None:
-    """An id that is used again while a step with the old request is under way."""
+    """A token of an ended request does not reach a new request with the same id."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 5))
     old = scheduler.schedule()
@@ -106,7 +106,7 @@ def test_a_token_of_an_ended_request_never_reaches_another_of_its_name() -> None
 
 
 def test_a_preempted_request_gets_the_token_that_was_on_its_way() -> None:
-    """And may end by it: then it does not wait any more."""
+    """A preempted request gets the token of the step under way, and can end with it."""
     scheduler = make_scheduler(num_blocks=3)  # two of them for requests
     first, second = make_request("a", 16, max_tokens=9), make_request("b", 15, stop_token_ids=[3])
     for request in (first, second):
@@ -121,7 +121,7 @@ def test_a_preempted_request_gets_the_token_that_was_on_its_way() -> None:
 
 
 def test_a_preempted_request_may_fail_by_the_token_that_was_on_its_way() -> None:
-    """Then it does not wait any more either."""
+    """A preempted request can fail by the step under way, and then leaves the waiting queue."""
     scheduler = make_scheduler(num_blocks=3)
     for request in (make_request("a", 16, max_tokens=9), failing := make_request("b", 15)):
         scheduler.add_request(request)
@@ -135,7 +135,7 @@ def test_a_preempted_request_may_fail_by_the_token_that_was_on_its_way() -> None
 
 
 def test_an_interrupted_step_is_forgotten() -> None:
-    """Of a step that was scheduled but never came back (Ctrl-C) nothing is left over for the next."""
+    """A step that was scheduled but interrupted by Ctrl-C leaves nothing for the next."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 5))
     scheduler.schedule()
@@ -152,7 +152,7 @@ def test_an_interrupted_step_is_forgotten() -> None:
 
 
 def cached_content(core: EngineCore) -> set[object]:
-    """The hashes of all blocks that can be found."""
+    """Return the hashes of all cached blocks."""
     return {block.block_hash for block in core.scheduler.kv_cache_manager.block_pool.blocks if block.block_hash}
 
 
@@ -160,7 +160,7 @@ happenings = st.lists(
     st.builds(
         Happening,
         at=st.integers(0, 12),
-        prompt=st.lists(st.integers(3, 4), min_size=1, max_size=20),  # few tokens: prompts share their beginnings
+        prompt=st.lists(st.integers(3, 4), min_size=1, max_size=20),  # few different tokens, so prompts share prefixes
         max_tokens=st.integers(1, 14),
         gives_up_at=st.sampled_from([None, None, None, 0, 1, 2, 5]),
         again=st.booleans(),
@@ -191,8 +191,10 @@ def test_outputs_are_those_of_the_plain_scheduler(
     threshold: int,
     policy: str,
 ) -> None:
-    """Whatever comes, ends, fails, is given up and asked for again under its old id, with few blocks and with small
-    steps: each client gets the same tokens and the same end, and in the end all blocks are free."""
+    """Each client gets the same tokens and the same end as with the plain scheduler, and all blocks are free.
+
+    The events include arrivals, ends, failures, aborts and reused ids, with few blocks and small steps.
+    """
     outputs = []
     for async_scheduling in (False, True):
         core = make_core(
@@ -213,8 +215,10 @@ def test_outputs_are_those_of_the_plain_scheduler(
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(happenings=happenings)
 def test_the_same_content_can_be_found_afterwards(happenings: list[Happening]) -> None:
-    """Where no block is needed twice, the prefix cache holds what it holds under the plain scheduler; but for requests
-    that fail, the content of whose last step is not kept."""
+    """With enough blocks the prefix cache holds what it holds under the plain scheduler.
+
+    Requests that fail are excluded, as the blocks of their last step are not cached.
+    """
     contents = []
     for async_scheduling in (False, True):
         core = make_core(async_scheduling, num_blocks=200, executor=NeverFailing)
@@ -224,7 +228,7 @@ def test_the_same_content_can_be_found_afterwards(happenings: list[Happening]) -
 
 
 def test_the_stand_in_reaches_all_ends() -> None:
-    """Some requests stop, some are cut, some fail, some are given up: else the comparisons above would mean little."""
+    """The random events include stops, length limits, failures and aborts."""
     many = [Happening(i, [3 + i % 2] * (1 + i % 7), 3 + i % 9, 2 if i % 5 == 0 else None) for i in range(60)]
     ends = {str(got[-1]) for got in run(make_core(True), many).values()}
     assert ends == {"stop None", f"stop {STOP}", "length None", "error no token is left", "gave up"}

@@ -1,4 +1,4 @@
-"""When a request ends."""
+"""Tests of the conditions that end a request."""
 
 import pytest
 
@@ -23,7 +23,7 @@ EOS = 1
     ],
 )
 def test_a_request_ends_by_token_or_by_length(tokens, sampling, reason, stop_reason):
-    """End-of-sequence (unless ignored), a stop token (named), or max_tokens=4; the first two not before min_tokens."""
+    """A request ends by EOS unless ignored, by a stop token, or at max_tokens=4; the first two after min_tokens."""
     request = make_request("a", 2, max_tokens=4, eos_token_id=EOS, **sampling)
     request.append_output_token_ids(tokens)
     assert check_stop(request, max_model_len=100) is (reason is not None)

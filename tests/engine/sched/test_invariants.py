@@ -1,7 +1,7 @@
-"""Whatever arrives, runs and is aborted, in any order: no block is lost or given twice, and every request ends.
+"""Tests that no order of arrivals, steps and aborts loses a block or assigns it twice, and that every request ends.
 
-`CheckedScheduler` looks at everything after each operation. Hypothesis searches for short sequences that break it; the
-long run over many seeds reaches states that take many operations.
+`CheckedScheduler` checks the whole state after each operation. Hypothesis searches for short failing sequences; the
+long run over many seeds reaches states that need many operations.
 """
 
 import random
@@ -17,7 +17,7 @@ WINDOWS = [(None,), (None,), (1,), (5,), (9,), (None, 6), (8, 8, None)]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Drives a checked scheduler with random requests, steps and aborts."""
+    """State machine that runs a checked scheduler with random requests, steps and aborts."""
 
     @initialize(
         spare_blocks=st.integers(0, 6),
@@ -30,7 +30,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         windows=st.sampled_from(WINDOWS),
     )
     def start(self, spare_blocks, max_num_batched_tokens, max_num_seqs, caching, chunked, threshold, policy, windows):
-        """A pool in which one request of the greatest length fits, and little more."""
+        """Make a pool with room for one request of maximum length, and few blocks more."""
         self.checked = CheckedScheduler(
             spare_blocks=spare_blocks,
             max_num_batched_tokens=max_num_batched_tokens if chunked else max(max_num_batched_tokens, MAX_MODEL_LEN),
@@ -42,34 +42,34 @@ class SchedulerMachine(RuleBasedStateMachine):
             windows=windows,
         )
 
-    # A small vocabulary, so that prompts share prefixes.
+    # Few different tokens, so prompts share prefixes.
     @rule(
         prompt=st.lists(st.integers(0, 1), min_size=1, max_size=MAX_MODEL_LEN - 1),
         max_tokens=st.integers(1, 12),
         priority=st.integers(0, 2),
     )
     def arrive(self, prompt, max_tokens, priority):
-        """A request comes."""
+        """Add a request."""
         self.checked.arrive(prompt, max_tokens, priority)
 
     @precondition(lambda self: self.checked.live)
     @rule(data=st.data())
     def abort(self, data):
-        """A request is given up, wherever it is."""
+        """Abort a request, running or waiting."""
         self.checked.abort(data.draw(st.sampled_from(sorted(self.checked.live))))
 
     @rule(token=st.sampled_from([0, 1, 1, EOS]))
     def step(self, token):
-        """A step; EOS ends whoever gets it."""
+        """Run a step; EOS ends the requests that sample it."""
         self.checked.step(token)
 
     @rule()
     def reset_prefix_cache(self):
-        """The cache is forgotten exactly when nobody holds a block."""
+        """Reset the prefix cache."""
         self.checked.reset_prefix_cache()
 
     def teardown(self):
-        """When nothing more arrives, every request comes to its end."""
+        """Every request ends when no more arrive."""
         if hasattr(self, "checked"):
             self.checked.run_to_the_end()
 
@@ -79,7 +79,7 @@ TestScheduler.settings = settings(max_examples=60, stateful_step_count=40, deadl
 
 
 def live_through(seed: int) -> None:
-    """One life of a scheduler: random settings, 25 random operations, and all that is left run to its end."""
+    """Run 25 random operations with random settings, then all remaining requests to their end."""
     rng = random.Random(seed)
     chunked = rng.random() < 0.75
     checked = CheckedScheduler(
@@ -109,7 +109,7 @@ def live_through(seed: int) -> None:
 
 @pytest.mark.parametrize("first", range(0, 2000, 200))
 def test_thousands_of_lives(first):
-    """Two thousand sequences of random operations break nothing."""
+    """Two thousand sequences of random operations violate no invariant."""
     for seed in range(first, first + 200):
         try:
             live_through(seed)

@@ -1,4 +1,4 @@
-"""Why a request was not scheduled or was cut short: every code, with the numbers of a small example."""
+"""Tests of the reasons for unscheduled and shortened requests: every code, with the numbers of a small example."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_a_reason_is_data_and_a_line_of_text():
 
 
 def test_token_budget_cuts_a_prompt_short():
-    """The prompt that takes the rest of the budget got less than it wanted; the next got nothing."""
+    """The prompt that uses up the budget gets fewer tokens than it needs, and the next one none."""
     scheduler = make_scheduler(max_num_batched_tokens=16)
     for request_id, prompt in (("a", 10), ("b", 69), ("c", 3), ("d", 3)):
         scheduler.add_request(make_request(request_id, prompt))
@@ -37,17 +37,17 @@ def test_token_budget_cuts_a_prompt_short():
 
 
 def test_token_budget_can_leave_a_running_request_without_any():
-    """Running requests that the budget does not reach are told so too."""
+    """Running requests beyond the budget have the reason too."""
     scheduler = make_scheduler(max_num_batched_tokens=2)
     for request_id in "abc":
         scheduler.add_request(make_request(request_id, 1, max_tokens=9))
     run_step(scheduler)
-    scheduler.max_num_scheduled_tokens = 1  # below what runs, as no configuration allows
+    scheduler.max_num_scheduled_tokens = 1  # below the running requests, which no configuration allows
     assert told(scheduler, run_step(scheduler)[0])["b"] == "token_budget budget=1 left=0 wanted=1 given=0"
 
 
 def test_token_budget_skips_a_prompt_that_must_go_in_one():
-    """Without chunked prefill the budget that was left is named, though none of it was given."""
+    """Without chunked prefill, the reason names the remaining budget, though none of it was used."""
     scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False)
     for request_id, prompt in (("a", 40), ("b", 40), ("c", 10)):
         scheduler.add_request(make_request(request_id, prompt))
@@ -66,7 +66,7 @@ def test_chunk_threshold_cuts_a_long_prompt():
 
 
 def test_of_threshold_and_budget_the_smaller_one_is_the_reason():
-    """When the budget has less left than the threshold would give, it is the budget that held the prompt."""
+    """If the budget has less left than the threshold allows, the budget is the reason."""
     scheduler = make_scheduler(long_prefill_token_threshold=12, max_num_batched_tokens=20)
     scheduler.add_request(make_request("a", 30))
     scheduler.add_request(make_request("b", 30))
@@ -77,7 +77,7 @@ def test_of_threshold_and_budget_the_smaller_one_is_the_reason():
 
 
 def test_max_num_seqs_holds_all_that_wait():
-    """When as many run as may, every waiting request waits for that limit, and one reason serves all."""
+    """At `max_num_seqs`, one reason serves all waiting requests."""
     scheduler = make_scheduler(max_num_seqs=2)
     for request_id in "abcd":
         scheduler.add_request(make_request(request_id, 5))
@@ -97,7 +97,7 @@ def test_max_num_seqs_holds_all_that_wait():
     ids=["places", "tokens", "blocks"],
 )
 def test_a_long_queue_costs_no_more_than_a_short_one(monkeypatch, settings, looked_at, policy):
-    """Whatever holds the first of thousands, the scheduler makes one reason for all, and never walks the queue."""
+    """With thousands of waiting requests, the scheduler makes one reason, and never iterates over the queue."""
     scheduler = make_scheduler(policy=policy, **settings)
     scheduler.add_request(make_request("r", 16, max_tokens=9))
     for number in range(3000):
@@ -122,7 +122,7 @@ def test_no_free_blocks_holds_a_new_request_and_those_behind_it():
 
 
 def test_no_free_blocks_counts_the_free_blocks_that_a_hit_would_take():
-    """Cached blocks that nobody uses are free ones: to share them needs them, and that is in the numbers."""
+    """Free cached blocks that a hit would use count as needed in the reason's numbers."""
     scheduler = make_scheduler(num_gpu_blocks=5)
     prompt = list(range(40))
     scheduler.add_request(make_request("a", prompt, max_tokens=1))
@@ -134,7 +134,7 @@ def test_no_free_blocks_counts_the_free_blocks_that_a_hit_would_take():
 
 
 def test_preempted_names_the_request_that_needed_the_blocks():
-    """The victim learns who needed how many blocks of how many; nobody new begins in that step."""
+    """A preempted request's reason names the request that needed the blocks, and none begins in that step."""
     scheduler = make_scheduler(num_gpu_blocks=5)
     for request_id, prompt in (("a", 32), ("b", 30), ("c", 1)):
         scheduler.add_request(make_request(request_id, prompt))
@@ -146,7 +146,7 @@ def test_preempted_names_the_request_that_needed_the_blocks():
 
 
 def test_the_last_in_line_preempts_itself():
-    """When nobody is behind the request that needs a block, it gives its own blocks up, and the numbers say so."""
+    """The last request in line preempts itself, and the reason has its numbers."""
     scheduler = make_scheduler(num_gpu_blocks=5)
     scheduler.add_request(make_request("a", 30))
     scheduler.add_request(make_request("b", 32))
@@ -155,7 +155,7 @@ def test_the_last_in_line_preempts_itself():
 
 
 def test_running_requests_after_one_that_preempted_itself_are_behind_it():
-    """By priority the request that gives up may stand in the middle; those after it get nothing in this step."""
+    """By priority, requests behind one that preempted itself get nothing in this step."""
     scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
     scheduler.add_request(make_request("low", 31, priority=5))
     run_step(scheduler)
@@ -170,7 +170,7 @@ def test_running_requests_after_one_that_preempted_itself_are_behind_it():
 
 
 def test_a_preemption_overrides_what_was_said_before():
-    """A request that was cut short and then preempted in the same step is told of the preemption."""
+    """A request that was cut short and then preempted in the same step has only the preemption as its reason."""
     scheduler = make_scheduler(num_gpu_blocks=9, policy="priority", long_prefill_token_threshold=16)
     low = make_request("low", 100, priority=5)
     scheduler.add_request(low)

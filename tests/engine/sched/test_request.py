@@ -1,4 +1,4 @@
-"""A request as the core keeps it."""
+"""Tests of `Request`."""
 
 from tests.engine.core_requests import core_request
 from tracellm.engine.core.kv_cache.kv_cache_utils import get_request_block_hasher
@@ -7,7 +7,7 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 
 
 def test_everything_in_the_message_arrives():
-    """What the front half sent is what the scheduler works with, and full blocks are hashed at once."""
+    """A request has all fields of its message, and its full blocks are hashed at once."""
     params = SamplingParams(max_tokens=5)
     message = core_request(
         request_id="a",
@@ -25,7 +25,7 @@ def test_everything_in_the_message_arrives():
 
 
 def test_generated_tokens_leave_the_prompt_alone():
-    """Output grows, the prompt that the client sent does not."""
+    """Generated tokens are appended to the output, and the prompt stays unchanged."""
     prompt = [1, 2]
     request = Request("a", prompt, SamplingParams(max_tokens=5), None)
     request.append_output_token_ids(3)

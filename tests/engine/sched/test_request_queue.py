@@ -1,4 +1,4 @@
-"""The two orders of waiting."""
+"""Tests of the two waiting queues."""
 
 import pytest
 
@@ -14,19 +14,19 @@ from tracellm.engine.core.sched.request_queue import (
 
 
 def ids(queue: RequestQueue) -> str:
-    """The ids in the queue's order."""
+    """Return the ids in the queue's order."""
     return "".join(request.request_id for request in queue)
 
 
 def fill(queue: RequestQueue, *requests: Request) -> RequestQueue:
-    """The queue with these requests added."""
+    """Add these requests to the queue."""
     for request in requests:
         queue.add_request(request)
     return queue
 
 
 def test_first_come_first_served():
-    """Requests leave in the order of their arrival, except that one put back is first again."""
+    """Requests leave in order of arrival, except that one put back is first again."""
     queue = fill(FCFSRequestQueue(), *(make_request(i, 1) for i in "abc"))
     first = queue.pop_request()
     assert (first.request_id, queue.peek_request().request_id, len(queue)) == ("a", "b", 2)
@@ -37,7 +37,7 @@ def test_first_come_first_served():
 
 
 def test_priority_then_arrival_then_id():
-    """The smallest priority leaves first, of equals the earliest, and of simultaneous ones that with the smaller id."""
+    """The smallest priority leaves first, then the earliest arrival, then the smaller id."""
     requests = [
         make_request("a", 1, priority=2, arrival_time=0.0),
         make_request("b", 1, priority=1, arrival_time=5.0),
@@ -54,7 +54,7 @@ def test_priority_then_arrival_then_id():
 
 @pytest.mark.parametrize("queue", [FCFSRequestQueue(), PriorityRequestQueue()])
 def test_requests_are_removed_from_anywhere(queue):
-    """Removing some leaves the others in their order; an empty queue is false and has no first request."""
+    """Removing requests keeps the order of the others; an empty queue is false and has no first request."""
     requests = [make_request(i, 1, arrival_time=float(n)) for n, i in enumerate("abcd")]
     fill(queue, *requests)
     queue.remove_requests([requests[2], requests[0]])
@@ -66,6 +66,6 @@ def test_requests_are_removed_from_anywhere(queue):
 
 
 def test_the_policy_chooses_the_queue():
-    """`fcfs` and `priority` are the two policies."""
+    """The policies `fcfs` and `priority` choose the queue."""
     assert isinstance(create_request_queue(SchedulingPolicy("fcfs")), FCFSRequestQueue)
     assert isinstance(create_request_queue(SchedulingPolicy("priority")), PriorityRequestQueue)

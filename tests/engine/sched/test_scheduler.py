@@ -1,4 +1,4 @@
-"""What the scheduler does with requests, step by step."""
+"""Tests of the scheduler, step by step."""
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, sample
 from tracellm.engine.core.request import Request, RequestStatus
@@ -8,7 +8,7 @@ from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def test_a_request_from_prompt_to_end():
-    """The prompt in one step, then a token a step; after the last the workers are told, and nothing is left."""
+    """A request runs its prompt in one step, then a token a step, and its end is reported to the workers."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 20, max_tokens=3))
     steps = [run_step(scheduler) for _ in range(3)]
@@ -27,7 +27,7 @@ def test_a_request_from_prompt_to_end():
 
 
 def test_new_requests_are_sent_in_full_and_known_ones_as_changes():
-    """The first time a request's data goes out whole; then only new blocks, and the counts before the step."""
+    """A request is sent in full at first, then only as new blocks and computed tokens."""
     scheduler = make_scheduler()
     request = make_request("a", 31, max_tokens=9)
     scheduler.add_request(request)
@@ -47,7 +47,7 @@ def test_new_requests_are_sent_in_full_and_known_ones_as_changes():
 
 
 def test_running_requests_come_before_waiting_ones():
-    """Those that run get their tokens first; a long prompt gets what is left, and samples after its last chunk."""
+    """Running requests get their tokens first; a long prompt gets the rest, and samples after its last chunk."""
     scheduler = make_scheduler(max_num_batched_tokens=10)
     scheduler.add_request(make_request("a", 4, max_tokens=9))
     scheduler.add_request(make_request("b", 20, max_tokens=9))
@@ -63,18 +63,18 @@ def test_running_requests_come_before_waiting_ones():
 
 
 def test_the_next_chunk_can_be_scheduled_before_the_last_one_is_back():
-    """Scheduled tokens count as computed at once, so two schedules in a row go on through a prompt."""
+    """Scheduled tokens count as computed at once, so two schedules in a row advance through a prompt."""
     scheduler = make_scheduler(max_num_batched_tokens=10)
     scheduler.add_request(make_request("a", 15))
     first, second, third = scheduler.schedule(), scheduler.schedule(), scheduler.schedule()
     assert first.num_scheduled_tokens == {"a": 10}
     assert second.num_scheduled_tokens == {"a": 5}
-    assert third.num_scheduled_tokens == {}  # its sample is awaited
+    assert third.num_scheduled_tokens == {}  # its token is still to come
     assert (third.not_scheduled, third.cut_short) == ({}, {})
 
 
 def test_a_cached_prefix_is_not_computed_again():
-    """A later request with the same beginning starts behind it, and its first output says how much was cached."""
+    """A request starts after its cached prefix, and its first output has the number of cached tokens."""
     scheduler = make_scheduler()
     prompt = list(range(40))
     scheduler.add_request(make_request("a", prompt, max_tokens=1))
@@ -92,7 +92,7 @@ def test_a_cached_prefix_is_not_computed_again():
 
 
 def test_a_preempted_request_comes_back_with_all_its_tokens():
-    """It waits in front of the queue, and resumes with new blocks for prompt and output together."""
+    """A preempted request is first in the queue, and resumes with new blocks for prompt and output."""
     scheduler = make_scheduler(num_gpu_blocks=5, enable_prefix_caching=False)
     first = make_request("a", 31, max_tokens=4, block_size=None)
     second = make_request("b", 31, max_tokens=4, block_size=None)
@@ -116,20 +116,20 @@ def test_a_preempted_request_comes_back_with_all_its_tokens():
 
 
 def test_the_most_urgent_request_keeps_its_blocks():
-    """By priority it is the least urgent that is preempted, even one that was scheduled in this very step."""
+    """By priority the least urgent request is preempted, even if it was scheduled in this step."""
     scheduler = make_scheduler(num_gpu_blocks=5, enable_prefix_caching=False, policy="priority")
     scheduler.add_request(make_request("low", 20, priority=5, block_size=None))
     run_step(scheduler)
     scheduler.add_request(make_request("high", 32, priority=1, block_size=None))
     run_step(scheduler)
     output, _ = run_step(scheduler)
-    # "low" stands first in line and had its token already when "high" found no block.
+    # "low" is first in line and has its token already when "high" finds no free block.
     assert output.num_scheduled_tokens == {"high": 1}
     assert [request.request_id for request in scheduler.waiting] == ["low"]
 
 
 def test_an_aborted_request_is_gone_at_once():
-    """Whether it runs or waits: its blocks are free, the workers are told, unknown ids are passed over."""
+    """An aborted request, running or waiting, frees its blocks and is reported to workers; unknown ids are ignored."""
     scheduler = make_scheduler(max_num_seqs=1)
     scheduler.add_request(make_request("a", 20))
     scheduler.add_request(make_request("b", 20))
@@ -141,7 +141,7 @@ def test_an_aborted_request_is_gone_at_once():
 
 
 def test_a_request_aborted_while_its_step_runs_gets_no_output():
-    """What the model returns for a request that ended meanwhile is dropped."""
+    """The output of a request that was aborted during its step is dropped."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 5))
     scheduler.add_request(make_request("b", 5))
@@ -153,7 +153,7 @@ def test_a_request_aborted_while_its_step_runs_gets_no_output():
 
 
 def test_tokens_after_the_end_are_dropped():
-    """If the model returns several tokens, those behind the one that ended the request are not part of its output."""
+    """Tokens after the one that ended the request are dropped."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 5, max_tokens=9, eos_token_id=1))
     output = scheduler.schedule()
@@ -164,7 +164,7 @@ def test_tokens_after_the_end_are_dropped():
 
 
 def test_outputs_go_to_the_client_that_asked():
-    """The outputs of a step are sorted by the index of the client."""
+    """A step's outputs are grouped by client index."""
     scheduler = make_scheduler()
     for index, request_id in enumerate("ab"):
         request = make_request(request_id, 5)
@@ -175,7 +175,7 @@ def test_outputs_go_to_the_client_that_asked():
 
 
 def test_a_short_prompt_passes_a_long_one_that_must_be_computed_in_one_go():
-    """Without chunked prefill, a prompt that the budget cannot take now is skipped, and stays in front."""
+    """Without chunked prefill, a prompt too large for the budget is skipped, and stays first."""
     scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False)
     for request_id, prompt in (("a", 40), ("b", 40), ("c", 10)):
         scheduler.add_request(make_request(request_id, prompt))
@@ -184,7 +184,7 @@ def test_a_short_prompt_passes_a_long_one_that_must_be_computed_in_one_go():
 
 
 def test_a_chunk_of_the_threshold_counts_as_going_in_one():
-    """With chunked prefill off and a threshold on, it is the chunk that must fit the budget, as in vLLM."""
+    """With chunked prefill off and a threshold on, only the chunk must fit the budget, as in vLLM."""
     scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False, long_prefill_token_threshold=12)
     for request_id in "abcdef":
         scheduler.add_request(make_request(request_id, 40))
@@ -194,7 +194,7 @@ def test_a_chunk_of_the_threshold_counts_as_going_in_one():
 
 
 def test_what_a_preempted_request_had_been_given_goes_to_those_behind():
-    """By priority, a request scheduled earlier in the step may be preempted: its token is in the budget again."""
+    """By priority, tokens of a request preempted in the same step return to the budget."""
     scheduler = make_scheduler(
         num_gpu_blocks=6, max_num_batched_tokens=32, policy="priority", enable_prefix_caching=False
     )
@@ -208,7 +208,7 @@ def test_what_a_preempted_request_had_been_given_goes_to_those_behind():
 
 
 def test_what_an_undone_step_would_have_computed_is_not_found():
-    """By priority a request may lose its blocks after it was scheduled: it comes back with what was computed only."""
+    """By priority a request preempted after it was scheduled keeps only its computed tokens in the cache."""
     scheduler = make_scheduler(block_size=4, num_gpu_blocks=8, long_prefill_token_threshold=8, policy="priority")
     scheduler.add_request(make_request("late", 24, block_size=4, priority=5))
     run_step(scheduler)
@@ -221,13 +221,13 @@ def test_what_an_undone_step_would_have_computed_is_not_found():
 
 
 def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():
-    """A running request that got nothing in a step is told of anew in the next, though it was not preempted."""
+    """A running request that got no tokens in a step is sent with all its tokens in the next."""
     scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
     scheduler.add_request(make_request("low", 31, priority=5))
     run_step(scheduler)
     scheduler.add_request(make_request("high", 30, priority=1))
     run_step(scheduler)
-    assert run_step(scheduler)[0].num_scheduled_tokens == {}  # `low` gave up its own blocks, `high` stood behind it
+    assert run_step(scheduler)[0].num_scheduled_tokens == {}  # `low` gave up its own blocks, `high` was behind it
     output, _ = run_step(scheduler)
     request = scheduler.requests["high"]
     assert output.scheduled_cached_reqs.all_token_ids == {"high": list(request.all_token_ids)[:-1]}
@@ -235,7 +235,7 @@ def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():
 
 
 def test_shared_blocks_are_counted_when_read(monkeypatch):
-    """A step does not count the blocks that all requests share; reading the number counts them."""
+    """The number of blocks common to all requests is computed when it is read, not in the step."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 40))
     with monkeypatch.context() as patch:
@@ -245,14 +245,14 @@ def test_shared_blocks_are_counted_when_read(monkeypatch):
 
 
 def test_tokens_of_a_paused_request_are_copied_when_read(monkeypatch):
-    """A step does not copy the tokens of a request that paused; reading them gives those of that step, even later."""
+    """The tokens of a paused request are copied when they are read, and are those of that step."""
     scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
     scheduler.add_request(make_request("low", 31, priority=5))
     run_step(scheduler)
     high = make_request("high", 30, priority=1)
     scheduler.add_request(high)
     run_step(scheduler)
-    run_step(scheduler)  # `low` gave up its own blocks, and `high` stood behind it
+    run_step(scheduler)  # `low` gave up its own blocks, and `high` was behind it
     with monkeypatch.context() as patch:
         patch.setattr(Request, "all_token_ids", None)
         output = scheduler.schedule()

@@ -1,4 +1,4 @@
-"""One engine for the tests that need nothing special of it: random weights, bytes as tokens, room for all."""
+"""Shared engine for tests without special settings: random weights, bytes as tokens, enough blocks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tracellm.engine.ipc.core_client import InprocClient
 
 
 def core_of(llm: LLM) -> EngineCore:
-    """The engine core, which runs in this process."""
+    """Return the engine core, which runs in this process."""
     client = llm.llm_engine.engine_core
     assert isinstance(client, InprocClient)
     return client.engine_core
@@ -16,5 +16,5 @@ def core_of(llm: LLM) -> EngineCore:
 
 @pytest.fixture(scope="session")
 def llm(qwen2_checkpoint) -> LLM:
-    """Its vocabulary is larger than its tokenizer's (320 and 259), as is usual."""
+    """An LLM whose vocabulary is larger than its tokenizer's (320 and 259), as is common."""
     return LLM(str(qwen2_checkpoint), dtype="float32", max_model_len=256, num_gpu_blocks_override=200)

@@ -1,4 +1,4 @@
-"""Constraints that some texts meet, and for each a way to tell, which knows nothing of how the text was made."""
+"""Constraints with texts that satisfy them, and an independent check for each."""
 
 import json
 import re
@@ -13,7 +13,7 @@ __all__ = ["CASES", "Case", "is_sum"]
 
 
 class Case(NamedTuple):
-    """A constraint, and whether a text meets it."""
+    """Constraint, and a check whether a text satisfies it."""
 
     name: str
     params: dict[str, Any]
@@ -23,7 +23,7 @@ class Case(NamedTuple):
         return self.name
 
     def structured_outputs(self) -> StructuredOutputsParams:
-        """The constraint as a request asks for it."""
+        """Return the constraint as a request parameter."""
         return StructuredOutputsParams(**self.params)
 
 
@@ -40,7 +40,7 @@ def _matches(pattern: str) -> Callable[[str], bool]:
 
 
 def is_sum(text: str) -> bool:
-    """Is it an expression of digits, `+` and brackets?"""
+    """Return whether the text is an expression of digits, `+` and brackets."""
     return re.fullmatch(r"[0-9+()]+", text) is not None and isinstance(eval(re.sub(r"\b0+(?=[0-9])", "", text)), int)
 
 

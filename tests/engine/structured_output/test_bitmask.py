@@ -1,4 +1,4 @@
-"""The mask on the logits: the tokens that a grammar does not allow become impossible, and nothing else changes."""
+"""Tests of the bitmask on the logits: tokens not allowed by a grammar get probability 0, others are unchanged."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from tracellm.engine.core.structured_output.utils import apply_grammar_bitmask
 
 
 def pack(allowed: np.ndarray) -> np.ndarray:
-    """Booleans [rows, vocabulary] as words of 32 bits, the lowest first."""
+    """Pack booleans [rows, vocabulary] into 32-bit words, lowest bit first."""
     padded = np.pad(allowed, ((0, 0), (0, -allowed.shape[1] % 32)))
     return np.packbits(padded, axis=1, bitorder="little").view(np.int32)
 
 
 @given(data=st.data(), vocab_size=st.integers(1, 130), num_rows=st.integers(1, 6))
 def test_exactly_the_forbidden_tokens_become_impossible(data, vocab_size, num_rows):
-    """For any rows, any mask and any order of the requests."""
+    """Exactly the tokens not allowed get probability 0, for any rows, mask and order of requests."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     row_of = {f"r{row}": row for row in range(num_rows)}
     constrained = data.draw(st.permutations(list(row_of)).map(lambda ids: ids[: 1 + num_rows // 2]))
@@ -33,7 +33,7 @@ def test_exactly_the_forbidden_tokens_become_impossible(data, vocab_size, num_ro
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_logits_keep_their_dtype(dtype):
-    """The mask is applied in place, to logits as the model gives them; bits beyond the vocabulary do not matter."""
+    """The mask is applied in place, keeps the logits' dtype, and ignores bits beyond the vocabulary."""
     logits = torch.arange(5, dtype=dtype).repeat(2, 1)
     words = np.array([[0b11100101], [-1]], dtype=np.int32)
     apply_grammar_bitmask(GrammarOutput(["b", "a"], words), {"a": 0, "b": 1}, logits)

@@ -1,4 +1,4 @@
-"""While grammars are compiled in threads: the engine goes on with what it can do, and waits when it can do nothing."""
+"""Tests of the compilation of grammars in threads: the engine runs other requests, and waits if there are none."""
 
 import gc
 import threading
@@ -20,7 +20,7 @@ CONSTRAINED = SamplingParams(temperature=0, max_tokens=9, structured_outputs=Str
 
 @pytest.fixture
 def held_back(llm, monkeypatch):
-    """The engine core, and an event without which no grammar is finished."""
+    """Return the engine core, and an event before which no grammar finishes compiling."""
     core = core_of(llm)
     may_finish = threading.Event()
     backend = core.structured_output_manager.backend
@@ -36,7 +36,7 @@ def held_back(llm, monkeypatch):
 
 
 def test_others_go_on_meanwhile(llm, held_back, monkeypatch):
-    """An unconstrained request that came later is finished before the grammar is there."""
+    """A later unconstrained request finishes before the grammar is compiled."""
     core, may_finish = held_back
     update = core.scheduler.update_from_output
     ended: list[str] = []
@@ -55,7 +55,7 @@ def test_others_go_on_meanwhile(llm, held_back, monkeypatch):
 
 
 def test_a_step_with_nothing_to_do_waits(llm, held_back, monkeypatch):
-    """With nobody else to run, the engine core waits after each empty step, for a grammar or a moment: no spinning."""
+    """With no other request, the engine core waits after each empty step, for a grammar or a moment."""
     core, may_finish = held_back
     schedule, held = core.scheduler.schedule, []
     patience: list[float] = []
@@ -64,7 +64,7 @@ def test_a_step_with_nothing_to_do_waits(llm, held_back, monkeypatch):
         output = schedule()
         held.append({request_id: reason.code.value for request_id, reason in output.not_scheduled.items()})
         if len(held) == 100:
-            may_finish.set()  # lest it never ends
+            may_finish.set()  # ends the test if it fails
         return output
 
     def wait(futures, timeout, return_when):
@@ -84,7 +84,7 @@ def test_a_step_with_nothing_to_do_waits(llm, held_back, monkeypatch):
 
 
 def test_grammars_that_came_are_waited_for_no_more(llm, held_back):
-    """Nothing is left to wait for once all are compiled, also those of requests that are gone."""
+    """Once all grammars are compiled the engine core does not wait, even if their requests have ended."""
     core, may_finish = held_back
     engine = llm.llm_engine
     engine.add_request("gone", "a", CONSTRAINED)
@@ -98,7 +98,7 @@ def test_grammars_that_came_are_waited_for_no_more(llm, held_back):
 
 
 def test_compilation_takes_another_thread(llm, monkeypatch):
-    """The caller's thread only hands the constraint over."""
+    """The caller's thread does not compile the grammar."""
     backend = core_of(llm).structured_output_manager.backend
     compile_grammar, threads = backend.compile_grammar, []
 
@@ -113,7 +113,7 @@ def test_compilation_takes_another_thread(llm, monkeypatch):
 
 
 def test_an_engine_without_constraints_never_waits(qwen2_checkpoint):
-    """Its last, empty step ends at once."""
+    """An engine without constraints ends its last, empty step at once."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=50)
     llm.generate("a", FREE, use_tqdm=False)
     untouched = core_of(llm).structured_output_manager
@@ -123,7 +123,7 @@ def test_an_engine_without_constraints_never_waits(qwen2_checkpoint):
 
 
 def test_both_halves_of_the_engine_share_the_library(llm):
-    """What is made of the tokenizer is large, so it is made once; another vocabulary has its own."""
+    """Both halves of the engine share the library's tokenizer data, and another vocabulary has its own."""
     llm.generate("a", CONSTRAINED, use_tqdm=False)
     engine = llm.llm_engine
     backend = core_of(llm).structured_output_manager.backend
@@ -133,7 +133,7 @@ def test_both_halves_of_the_engine_share_the_library(llm):
 
 
 def test_a_deleted_llm_is_gone_with_its_grammars(qwen2_checkpoint):
-    """`del llm` frees model, library and threads at once, without the garbage collector."""
+    """`del llm` frees model, grammars and threads at once, without the garbage collector."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=51, max_model_len=100)
     llm.generate(["a", "b"], CONSTRAINED, use_tqdm=False)
     core = core_of(llm)

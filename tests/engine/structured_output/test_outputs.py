@@ -1,4 +1,4 @@
-"""What comes out under a constraint meets it, however the tokens are drawn and whatever else is asked for."""
+"""Tests that outputs satisfy their constraint, for any sampling and in combination with other parameters."""
 
 import json
 import math
@@ -16,18 +16,18 @@ PROMPT = "Say 你好 😀:"
 
 
 def constrained(case: Case, **others) -> SamplingParams:
-    """Parameters under which every constraint of CASES can be met."""
+    """Make parameters that leave room to satisfy every constraint of CASES."""
     return SamplingParams(structured_outputs=case.structured_outputs(), **({"max_tokens": 120} | others))
 
 
 def completions(llm: LLM, prompts, params) -> list:
-    """The first completion of each."""
+    """Return the first completion of each output."""
     return [output.outputs[0] for output in llm.generate(prompts, params, use_tqdm=False)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_the_constraint_is_met(llm, case):
-    """Greedily, and at temperatures at which an unconstrained text is noise; all at once, as neighbours."""
+    """Outputs satisfy their constraints greedily and at high temperatures, in one batch."""
     params = [constrained(case, temperature=0)]
     params += [constrained(case, temperature=t, seed=seed) for t in (1.0, 9.0) for seed in range(4)]
     for completion in completions(llm, [PROMPT] * len(params), params):
@@ -36,14 +36,14 @@ def test_the_constraint_is_met(llm, case):
 
 
 def test_random_draws_reach_all_that_is_allowed(llm):
-    """The constraint forbids nothing that it need not: each choice is drawn at some time."""
+    """Every allowed choice is drawn at some point."""
     case = Case("", {"choice": ["aa", "bb", "东"]}, bool)
     params = [constrained(case, temperature=9.0, seed=seed) for seed in range(24)]
     assert {completion.text for completion in completions(llm, [PROMPT] * 24, params)} == {"aa", "bb", "东"}
 
 
 def test_any_json_object(llm):
-    """`json_object=True` allows every object, and nothing that is none."""
+    """`json_object=True` allows every JSON object, and nothing else."""
     case = Case("", {"json_object": True, "disable_any_whitespace": True}, bool)
     bias = {llm.get_tokenizer().encode("}")[0]: 4.0, llm.get_tokenizer().encode('"')[0]: 4.0}
     params = [constrained(case, temperature=1.0, seed=seed, logit_bias=bias) for seed in range(8)]
@@ -53,7 +53,7 @@ def test_any_json_object(llm):
 
 
 def test_neighbours_are_left_alone(llm):
-    """Unconstrained requests get the tokens that they get without constrained neighbours, greedy and seeded."""
+    """Unconstrained requests get the same tokens as without constrained neighbours, greedy and seeded."""
     free = [SamplingParams(temperature=t, seed=3, max_tokens=20, ignore_eos=True) for t in (0, 1.0, 3.0)]
     prompts = ["one", "another one", "东京"]
     alone = [list(c.token_ids) for c in completions(llm, prompts, free)]
@@ -65,7 +65,7 @@ def test_neighbours_are_left_alone(llm):
 
 
 def test_several_outputs_of_one_prompt(llm):
-    """With n > 1 each output follows a grammar of its own."""
+    """With n > 1 each output has its own grammar state."""
     params = constrained(Case("", {"regex": "[a-z]{4}"}, bool), n=6, temperature=9.0, seed=0)
     texts = [completion.text for completion in llm.generate(PROMPT, params, use_tqdm=False)[0].outputs]
     assert len(texts) == 6
@@ -74,7 +74,7 @@ def test_several_outputs_of_one_prompt(llm):
 
 
 def test_cut_short_it_is_a_beginning(llm):
-    """With too few tokens the output ends by length, and is the beginning of what would have come."""
+    """With too few tokens the output ends by length, as a prefix of the full output."""
     whole = completions(llm, PROMPT, constrained(CASES[7], temperature=0))[0]
     for max_tokens in (1, 5):
         cut = completions(llm, PROMPT, constrained(CASES[7], temperature=0, max_tokens=max_tokens))[0]
@@ -90,7 +90,7 @@ def test_stop_strings_still_end_it(llm):
 
 
 def test_min_tokens_puts_off_the_end(llm):
-    """Where the constraint allows both an end and more, `min_tokens` decides."""
+    """`min_tokens` decides when the constraint allows both an end and more tokens."""
     case = Case("", {"regex": "(ab)*"}, bool)
     bias = {llm.get_tokenizer().eos_token_id: 50.0}
     at_once, later = completions(
@@ -104,7 +104,7 @@ def test_min_tokens_puts_off_the_end(llm):
 
 
 def test_log_probabilities_know_of_the_constraint(llm):
-    """They are of the constrained distribution: the allowed tokens' probabilities add up to 1, others have none."""
+    """Log probabilities are those of the constrained distribution: allowed tokens add up to 1, others have none."""
     case = Case("", {"choice": ["ab", "cd"]}, bool)
     params = constrained(case, temperature=1.0, seed=0, logprobs=4)
     first, second, end = (
@@ -117,7 +117,7 @@ def test_log_probabilities_know_of_the_constraint(llm):
 
 
 def test_ignoring_the_end_ends_the_constraint(llm):
-    """With `ignore_eos` the end-of-sequence token comes when the constraint is met, and then anything, as in vLLM."""
+    """With `ignore_eos` the EOS token comes when the constraint is satisfied, then any token, as in vLLM."""
     params = constrained(CASES[0], temperature=0, max_tokens=30, ignore_eos=True, skip_special_tokens=False)
     completion = completions(llm, PROMPT, params)[0]
     text, eos, _ = completion.text.partition("<|endoftext|>")
@@ -127,7 +127,7 @@ def test_ignoring_the_end_ends_the_constraint(llm):
 
 
 def test_parameters_that_leave_no_token_are_told(llm):
-    """If another parameter forbids all that the constraint allows, the output's error names it; the next call works."""
+    """If another parameter masks all allowed tokens, the output's error names it, and the next call works."""
     params = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["ab"]), allowed_token_ids=[5])
     (failed,) = completions(llm, PROMPT, params)
     assert failed.finish_reason == "error"
@@ -136,7 +136,7 @@ def test_parameters_that_leave_no_token_are_told(llm):
 
 
 def test_a_grammar_that_cannot_be_followed_is_told(llm):
-    """A grammar that leads nowhere compiles; when it fails, a warning says so, and the output ends."""
+    """When a grammar has no continuation, the output ends with a warning."""
     case = Case("", {"grammar": 'start: a\na: "x" a'}, bool)
     with pytest.warns(UserWarning, match=r"structured_outputs.grammar='start: a.*cannot be followed any further"):
         completion = completions(llm, PROMPT, constrained(case, temperature=0))[0]
@@ -144,7 +144,10 @@ def test_a_grammar_that_cannot_be_followed_is_told(llm):
 
 
 def test_structural_tags_constrain_what_they_open(llm):
-    """Text is free up to a trigger; then comes one of the tags, its JSON, and its end. vLLM allows any JSON there."""
+    """Text is free up to a trigger, then one of the tags follows, with JSON of its schema and its end.
+
+    vLLM allows any JSON there.
+    """
     schema = {"type": "object", "properties": {"n": {"type": "boolean"}}, "required": ["n"]}
     tag = {
         "type": "structural_tag",
@@ -173,7 +176,7 @@ def test_structural_tags_constrain_what_they_open(llm):
 
 
 def test_no_constraint_is_none(llm):
-    """A StructuredOutputsParams that asks for nothing changes nothing."""
+    """An empty StructuredOutputsParams changes nothing."""
     free = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True)
     empty = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True, structured_outputs=StructuredOutputsParams())
     one, other = completions(llm, [PROMPT] * 2, [free, empty])
@@ -186,7 +189,7 @@ def test_no_constraint_is_none(llm):
     ids=["preempted", "prompts in chunks"],
 )
 def test_scheduling_does_not_show(llm, qwen2_checkpoint, settings, monkeypatch):
-    """A request that is preempted and computed anew, or whose prompt comes in chunks, keeps its grammar's state."""
+    """A request that is preempted, or whose prompt is chunked, keeps its grammar's state."""
     params = [constrained(case, temperature=t, seed=5) for t in (0, 2.0) for case in CASES]
     prompts = [PROMPT + str(i) * i for i in range(len(params))]
     expected = completions(llm, prompts, params)
@@ -207,7 +210,7 @@ def test_scheduling_does_not_show(llm, qwen2_checkpoint, settings, monkeypatch):
 
 
 def test_the_embedded_model_answers_in_form():
-    """The embedded model knows the capital, and writes its answers as the schema or the grammar wants them."""
+    """The embedded model answers correctly within a schema or a grammar."""
     llm = LLM(max_model_len=256)
     schema = {
         "type": "object",

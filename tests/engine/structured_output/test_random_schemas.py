@@ -1,4 +1,4 @@
-"""Property: whatever the schema, an output that ended by itself is JSON that conforms to it."""
+"""Property test: for any schema, an output that ended by itself is JSON that conforms to it."""
 
 import json
 from typing import Any
@@ -75,7 +75,7 @@ SCHEMAS = st.recursive(
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(schemas=st.lists(SCHEMAS, min_size=5, max_size=5), seed=st.integers(0, 2**31))
 def test_what_ends_conforms(llm, schemas, seed):
-    """At temperature 2, several schemas side by side; the compact form and the spaced one."""
+    """Outputs at temperature 2 conform to their schemas, in compact form and with spaces."""
     params = [
         SamplingParams(
             temperature=2.0,

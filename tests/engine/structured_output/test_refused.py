@@ -1,4 +1,4 @@
-"""A constraint that cannot be followed is refused before anything is computed, by the name of its parameter."""
+"""Tests of invalid constraints, which are refused before anything runs, with their parameter's name."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ CASES = [(name, value, reason) for name, cases in WRONG.items() for value, reaso
 
 @pytest.mark.parametrize(("name", "value", "reason"), CASES, ids=[f"{name}={value!r}"[:40] for name, value, _ in CASES])
 def test_it_is_refused_by_name(llm, name, value, reason):
-    """The message names the parameter and says what is wrong with it, in one line; nothing is left in the engine."""
+    """The message names the parameter and the problem in one line, and nothing is left in the engine."""
     params = SamplingParams(structured_outputs=StructuredOutputsParams(**{name: value}))
     with pytest.raises(InvalidRequestError) as refused:
         llm.generate("Hello", params, use_tqdm=False)
@@ -91,13 +91,13 @@ def test_it_is_refused_by_name(llm, name, value, reason):
     ],
 )
 def test_options_that_mean_nothing_are_refused(llm, options, reason):
-    """Options of JSON belong to JSON, and do not contradict each other."""
+    """JSON options are refused without JSON, or if they contradict each other."""
     with pytest.raises(InvalidRequestError, match=reason):
         llm.generate("Hello", SamplingParams(structured_outputs=StructuredOutputsParams(**options)), use_tqdm=False)
 
 
 def test_one_bad_constraint_refuses_the_call(llm):
-    """None of the prompts of the call stays behind, and the next call works."""
+    """One invalid constraint refuses the whole call, and the next call works."""
     good, bad = (SamplingParams(structured_outputs=StructuredOutputsParams(regex=r)) for r in ("[ab]", "["))
     with pytest.raises(EngineError, match="unclosed character class"):
         llm.generate(["a", "b"], [good, bad], use_tqdm=False)
@@ -106,7 +106,7 @@ def test_one_bad_constraint_refuses_the_call(llm):
 
 
 def test_without_a_tokenizer_there_are_none(qwen2_checkpoint):
-    """What a token says is not known without one."""
+    """Without a tokenizer constraints are refused."""
     llm = LLM(str(qwen2_checkpoint), skip_tokenizer_init=True, num_gpu_blocks_override=50)
     params = SamplingParams(structured_outputs=StructuredOutputsParams(json_object=True), detokenize=False)
     with pytest.raises(InvalidRequestError, match=r"`structured_outputs` need the tokenizer"):
@@ -114,7 +114,7 @@ def test_without_a_tokenizer_there_are_none(qwen2_checkpoint):
 
 
 def test_the_library_is_imported_when_it_is_needed(qwen2_checkpoint):
-    """An engine that is never asked for structured outputs does not import llguidance, and starts no thread for it."""
+    """An engine without structured outputs does not import llguidance, and starts no thread for it."""
     code = f"""
 import sys, threading
 from tracellm import LLM, SamplingParams

@@ -1,4 +1,4 @@
-"""Grammars over the kinds of tokenizers that models have: what is allowed is what decodes to an allowed text."""
+"""Tests of grammars with different kinds of tokenizers: allowed tokens decode to allowed texts."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ CHOICES = ["ab abc", "a", "东京", "😀 é", '{"a": 1}']
 
 
 def byte_fallback() -> PreTrainedTokenizerFast:
-    """As of Llama 2 and Gemma: pieces with ▁ for a space, and a token for each byte that no piece covers."""
+    """A tokenizer like Llama 2's and Gemma's: pieces with ▁ for a space, and a token for each uncovered byte."""
     pieces = [
         "<unk>",
         "<s>",
@@ -38,7 +38,7 @@ def byte_fallback() -> PreTrainedTokenizerFast:
 
 
 def byte_level() -> PreTrainedTokenizerFast:
-    """As of GPT-2, Qwen and Llama 3: every token is a sequence of bytes, some of them part of a character."""
+    """A tokenizer like that of GPT-2, Qwen and Llama 3: tokens are byte sequences, some part of a character."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("a", "b"), ("ab", "c"), ("Ġ", "a"), ("ä", "¸"), ("ä¸", "ľ"), ("ð", "Ł")]
     pieces = ["<|end|>", *alphabet, *(left + right for left, right in merges)]
@@ -50,7 +50,7 @@ def byte_level() -> PreTrainedTokenizerFast:
 
 
 def unigram() -> PreTrainedTokenizerFast:
-    """As of T5: none of the kinds that the library reads."""
+    """A tokenizer like T5's, which the library does not support."""
     tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), ("▁a", -1.0)], 0, False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
@@ -59,7 +59,7 @@ def unigram() -> PreTrainedTokenizerFast:
 
 
 def draw(backend: GuidanceBackend, tokenizer: PreTrainedTokenizerFast, seed: int) -> str:
-    """A text under the constraint, each token drawn from all that are allowed."""
+    """Draw a text under the constraint, each token from all that are allowed."""
     grammar = backend.compile_grammar(StructuredOutputsParams(choice=CHOICES))
     rng, tokens = np.random.default_rng(seed), []
     while not grammar.is_terminated():
@@ -74,7 +74,7 @@ def draw(backend: GuidanceBackend, tokenizer: PreTrainedTokenizerFast, seed: int
 
 
 def metaspace() -> PreTrainedTokenizerFast:
-    """The same pieces with a decoder that the library takes for another: it would keep every ▁."""
+    """The same pieces with a decoder that the library mistakes for another, which would keep every ▁."""
     tokenizer = byte_fallback()
     tokenizer.backend_tokenizer.decoder = decoders.Sequence([decoders.Metaspace(), decoders.ByteFallback()])
     return tokenizer
@@ -83,7 +83,7 @@ def metaspace() -> PreTrainedTokenizerFast:
 @pytest.mark.parametrize("make", [byte_level, byte_fallback])
 @pytest.mark.parametrize("padding", [0, 57])
 def test_whatever_is_drawn_decodes_to_a_choice(make, padding):
-    """Through merged pieces, parts of characters and bytes; ids beyond the tokenizer's are never allowed."""
+    """Drawn tokens decode to a choice, and ids beyond the tokenizer's are never allowed."""
     tokenizer = make()
     backend = GuidanceBackend(tokenizer, len(tokenizer) + padding)
     assert backend.allocate_token_bitmask(3).shape == (3, (len(tokenizer) + padding + 31) // 32)
@@ -92,7 +92,7 @@ def test_whatever_is_drawn_decodes_to_a_choice(make, padding):
 
 @pytest.mark.parametrize("make", [byte_level, byte_fallback])
 def test_the_usual_tokens_of_a_text_are_accepted(make):
-    """What the tokenizer makes of a choice is one of the ways to write it; after it nothing but the end is allowed."""
+    """The tokenizer's encoding of a choice is accepted, and only the end is allowed after it."""
     tokenizer = make()
     backend = GuidanceBackend(tokenizer, len(tokenizer))
     for text in CHOICES:
@@ -107,7 +107,7 @@ def test_the_usual_tokens_of_a_text_are_accepted(make):
 
 
 def test_a_token_that_does_not_conform_is_told():
-    """The grammar refuses it, warns, and allows nothing but the end from then on."""
+    """After a token that does not conform the grammar warns, and allows only the end."""
     tokenizer = byte_level()
     backend = GuidanceBackend(tokenizer, len(tokenizer))
     grammar = backend.compile_grammar(StructuredOutputsParams(choice=CHOICES))
@@ -119,7 +119,7 @@ def test_a_token_that_does_not_conform_is_told():
 
 
 def test_other_tokenizers_are_refused():
-    """Kinds that the library cannot read, one without an end, one with more tokens than the model: each says so."""
+    """An unsupported tokenizer, one without EOS, or one larger than the model is refused with its reason."""
     with pytest.raises(
         InvalidRequestError, match=r"do not work with this tokenizer: can't determine decoder type \(llg"
     ):

@@ -1,6 +1,6 @@
-"""Structured outputs against a real vLLM 0.11.1: the same tokens under the same constraints.
+"""Test of structured outputs against a recording of vLLM 0.11.1.
 
-tests/fixtures/README.md says how the recording was made.
+tests/fixtures/README.md describes the recording.
 """
 
 import json
@@ -14,7 +14,7 @@ RECORDED = [json.loads(line) for line in (FIXTURES / "structured-outputs.jsonl")
 
 
 def params_of(recorded: dict) -> SamplingParams:
-    """The parameters of a recorded request."""
+    """Make the parameters of a recorded request."""
     constraint, others = recorded["structured_outputs"], dict(recorded["others"])
     if "logit_bias" in others:
         others["logit_bias"] = {int(token): bias for token, bias in others["logit_bias"].items()}
@@ -23,7 +23,7 @@ def params_of(recorded: dict) -> SamplingParams:
 
 
 def test_every_recorded_request_gets_vllms_tokens():
-    """Choices, regular expressions, schemas and grammars, free neighbours and other parameters: token by token."""
+    """Every recorded request gets vLLM's tokens, with constraints of all kinds and without."""
     llm = LLM(
         str(FIXTURES / "tiny-random-qwen2"),
         dtype="float32",

@@ -1,4 +1,4 @@
-"""A request whose grammar is not compiled yet: the scheduler passes it over, says why, and does not hold up others."""
+"""Tests of requests whose grammar is not compiled yet: the scheduler skips them, and runs others."""
 
 from concurrent.futures import Future
 
@@ -13,27 +13,27 @@ from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 
 class Grammar(StructuredOutputGrammar):
-    """Accepts everything, and notes it; allows the tokens below the number that it has accepted."""
+    """Grammar that accepts and records every token, and allows ids below the number of accepted tokens."""
 
     def __init__(self) -> None:
         self.accepted: list[int] = []
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Note them."""
+        """Record the tokens."""
         self.accepted += tokens
         return True
 
     def fill_bitmask(self, bitmask: np.ndarray, batch_index: int) -> None:
-        """As many ones as tokens were accepted."""
+        """Set as many bits as tokens were accepted."""
         bitmask[batch_index] = (1 << len(self.accepted)) - 1
 
     def is_terminated(self) -> bool:
-        """After an 8."""
+        """Return whether an 8 was accepted."""
         return 8 in self.accepted
 
 
 def constrained(request_id: str, prompt: int = 5, **others) -> Request:
-    """A request whose grammar is being compiled."""
+    """Make a request whose grammar is being compiled."""
     request = make_request(request_id, prompt, structured_outputs=StructuredOutputsParams(regex="a"), **others)
     assert request.structured_output_request is not None
     request.structured_output_request.compiling = Future()
@@ -41,14 +41,14 @@ def constrained(request_id: str, prompt: int = 5, **others) -> Request:
 
 
 def compile_now(request: Request) -> Grammar:
-    """The compilation is done."""
+    """Finish the compilation."""
     grammar = Grammar()
     request.structured_output_request.compiling.set_result(grammar)  # type: ignore[union-attr]
     return grammar
 
 
 def make(requests: list[Request], **settings) -> Scheduler:
-    """A scheduler with these requests waiting."""
+    """Make a scheduler with these requests waiting."""
     scheduler = make_scheduler(**settings)
     for request in requests:
         scheduler.add_request(request)
@@ -56,12 +56,12 @@ def make(requests: list[Request], **settings) -> Scheduler:
 
 
 def waiting(scheduler: Scheduler) -> list[str]:
-    """The waiting queue."""
+    """Return the waiting queue."""
     return [request.request_id for request in scheduler.waiting]
 
 
 def test_only_constrained_requests_wait_for_a_grammar():
-    """The status tells the two apart from the beginning, and neither is an end."""
+    """Only constrained requests have the status of waiting for a grammar, which is not a finished one."""
     assert constrained("a").status is RequestStatus.WAITING_FOR_FSM
     assert make_request("b", 5).status is RequestStatus.WAITING
     assert make_request("c", 5, structured_outputs=StructuredOutputsParams()).status is RequestStatus.WAITING
@@ -69,7 +69,7 @@ def test_only_constrained_requests_wait_for_a_grammar():
 
 
 def test_it_is_passed_over_and_told_why():
-    """Those behind it begin; it begins itself in the first step in which its grammar is there."""
+    """Requests behind it begin, and it begins in the first step in which its grammar is compiled."""
     requests = [constrained("a"), make_request("b", 5)]
     scheduler = make(requests)
     output, _ = run_step(scheduler)
@@ -84,7 +84,7 @@ def test_it_is_passed_over_and_told_why():
 
 
 def test_those_passed_over_come_back_in_reverse():
-    """As in vLLM, which puts each back before the other; those not reached stay behind them."""
+    """Skipped requests return in reverse order, as in vLLM, and those not reached stay behind them."""
     scheduler = make([constrained("a"), constrained("b"), make_request("c", 5), make_request("d", 5)], max_num_seqs=1)
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["c"]
@@ -97,7 +97,7 @@ def test_those_passed_over_come_back_in_reverse():
 
 
 def test_by_priority_it_keeps_its_place():
-    """Under the priority policy the queue has only one order."""
+    """Under the priority policy a skipped request keeps its position."""
     requests = [constrained("a", priority=0), constrained("b", priority=1), make_request("c", 5, priority=2)]
     scheduler = make(requests, policy="priority")
     assert list(run_step(scheduler)[0].num_scheduled_tokens) == ["c"]
@@ -105,7 +105,7 @@ def test_by_priority_it_keeps_its_place():
 
 
 def test_the_budget_is_not_blamed_on_it():
-    """When the budget ends behind it, the first that lacks budget is the one the others wait behind."""
+    """When the budget ends behind a skipped request, the reason names the first request without budget."""
     scheduler = make([constrained("a"), *(make_request(name, 8) for name in "bcd")], max_num_batched_tokens=8)
     assert told(scheduler, run_step(scheduler)[0]) == {
         "a": "grammar kind=regex",
@@ -115,7 +115,7 @@ def test_the_budget_is_not_blamed_on_it():
 
 
 def test_when_it_is_not_reached_its_grammar_is_not_the_reason():
-    """Behind a request that lacks blocks nobody is looked at."""
+    """A constrained request behind one that lacks blocks has that as its reason, not its grammar."""
     scheduler = make([make_request("a", 16 * 2), make_request("b", 16 * 2), constrained("c")], num_gpu_blocks=4)
     assert told(scheduler, run_step(scheduler)[0]) == {
         "b": "no_free_blocks needed=2 free=1",
@@ -124,7 +124,7 @@ def test_when_it_is_not_reached_its_grammar_is_not_the_reason():
 
 
 def test_it_can_be_aborted_meanwhile():
-    """It leaves the queue, and its grammar comes too late."""
+    """An aborted request leaves the queue, and its grammar is dropped."""
     request = constrained("a")
     scheduler = make([request])
     run_step(scheduler)
@@ -135,7 +135,7 @@ def test_it_can_be_aborted_meanwhile():
 
 
 def test_what_went_wrong_in_the_thread_ends_the_request():
-    """A compilation that failed is not waited for without end: its request ends with that, and no other does."""
+    """A failed compilation ends its request with the error, and no other request."""
     request = constrained("a")
     scheduler = make([request, make_request("b", 5, max_tokens=9)])
     request.structured_output_request.compiling.set_exception(ValueError("no grammar"))  # type: ignore[union-attr]
@@ -146,7 +146,7 @@ def test_what_went_wrong_in_the_thread_ends_the_request():
 
 
 def test_the_bitmask_has_a_row_for_each_constrained_request():
-    """In the order of the step; unconstrained requests have none, and after the end everything is allowed."""
+    """The bitmask has a row for each constrained request, in the step's order; after the end all tokens are allowed."""
     requests = [constrained("a", max_tokens=9), make_request("b", 5, max_tokens=9), constrained("c", max_tokens=9)]
     grammars = [compile_now(request) for request in (requests[0], requests[2])]
     scheduler = make(requests)
@@ -162,13 +162,13 @@ def test_the_bitmask_has_a_row_for_each_constrained_request():
 
 
 def test_without_constrained_requests_there_is_no_bitmask():
-    """And the library is not asked."""
+    """Without constrained requests there is no bitmask, and the library is not used."""
     scheduler = make([make_request("a", 5), constrained("b")])
     assert scheduler.get_grammar_bitmask(scheduler.schedule()) is None
 
 
 def test_a_prompt_in_chunks_moves_no_grammar():
-    """Only sampled tokens are accepted: none while the prompt is not complete. Its row is there all the same."""
+    """A chunked prompt has a row in the bitmask, and its grammar accepts only sampled tokens."""
     request = constrained("a", 20)
     grammar = compile_now(request)
     scheduler = make([request], max_num_batched_tokens=12)
@@ -182,7 +182,7 @@ def test_a_prompt_in_chunks_moves_no_grammar():
 
 
 def test_the_last_token_is_accepted_too():
-    """The grammar learns the token that ends its request, as in vLLM."""
+    """The grammar accepts the token that ends its request, as in vLLM."""
     request = constrained("a", max_tokens=1)
     grammar = compile_now(request)
     scheduler = make([request])
@@ -192,7 +192,7 @@ def test_the_last_token_is_accepted_too():
 
 
 def test_a_preempted_request_keeps_its_grammar():
-    """It comes back as a resumed one, with the state that its tokens led to."""
+    """A preempted request resumes with its grammar's state."""
     requests = [make_request("a", 16, max_tokens=40), constrained("b", 16, max_tokens=40)]
     grammar = compile_now(requests[1])
     scheduler = make(requests, num_gpu_blocks=5)
