@@ -145,11 +145,11 @@ def test_logits_stay_as_they_were(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_row_with_every_token_mrow_metadata(temperature: float) -> None:
+def test_a_row_with_every_token_masked(temperature: float) -> None:
     """A row whose tokens are all masked gets -1, and its neighbours get their tokens."""
-    mrow_metadata = Row({"temperature": temperature, "allowed_token_ids": [3], "logprobs": 2}, bad_words=[[3]])
+    masked = Row({"temperature": temperature, "allowed_token_ids": [3], "logprobs": 2}, bad_words=[[3]])
     logits = random_logits(3)
-    tokens = sample(logits, [Row({"temperature": 0.0}), mrow_metadata, Row({"top_p": 0.5, "min_p": 0.1})])
+    tokens = sample(logits, [Row({"temperature": 0.0}), masked, Row({"top_p": 0.5, "min_p": 0.1})])
     assert tokens[0] == int(logits[0].argmax())
     assert tokens[1] == -1
     assert tokens[2] >= 0
