@@ -6,11 +6,10 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from benchmarks.big_traces.recorded import record_run
 from tracellm import probe
 from tracellm.probes.catalog.vllm import CATALOG as VLLM
 from tracellm.probes.record.record_file import record_files
@@ -111,73 +110,14 @@ def test_large_files_are_converted_side_by_side(tmp_path: Path, monkeypatch: pyt
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 60
 
 
-GENERATES = """
-import sys
-from tracellm import LLM, SamplingParams
-from tracellm.probes.recording import Recording
-
-with Recording(sys.argv[1], convert=False) as recording:
-    llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
-    llm.generate(["Hello"] * 4, SamplingParams(max_tokens=30, ignore_eos=True), use_tqdm=False)
-"""
-
-
-def test_parts_of_a_file_make_the_same_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The trace is the same to the byte for any number of processes and any split of the file."""
-    subprocess.run([sys.executable, "-c", GENERATES, tmp_path], check=True)
-    [path] = record_files(tmp_path / "trace")
-    monkeypatch.setattr(converter, "_BLOCK", 1 << 13)
-    blocks = path.stat().st_size // converter._BLOCK
-    expected = written(path, [converter._Part()])
-    assert blocks > 20
-    assert expected.calls > 2000
-    for count in (2, 3, blocks):
-        parts = converter._parts(path.stat().st_size, count)
-        assert [part.end for part in parts] == [*(part.begin for part in parts[1:]), float("inf")]
-        assert written(path, parts) == expected
-
-
-class Written(NamedTuple):
-    """The trace of a record file and the result of its conversion."""
-
-    content: bytes
-    calls: int
-    spans: int
-    problems: list[str]
-
-
-def written(path: Path, parts: list[converter._Part]) -> Written:
-    """Convert a file in parts."""
-    done = converter.Conversion()
-    for part in parts:
-        done.add(converter._convert_part(path, [path], part))
-    content = b"".join(converter._part_file(path, part).read_bytes() for part in parts)
-    return Written(content, done.calls, done.spans, done.problems)
-
-
-def test_a_large_file_is_converted_by_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Several processes convert one large file, and only the whole trace is left."""
+def test_an_interrupt_of_all_processes_leaves_the_records_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """After Ctrl-C or failed processes the records that are not converted stay, and no partial trace is left."""
     monkeypatch.setattr(converter, "_LARGE", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(2))
-    path = record_run(tmp_path, 30_000)
-    parts = converter._parts(path.stat().st_size, 2)
-    expected = written(path, parts)
-    shares: list[float] = []
-    done = converter.convert_traces(tmp_path / "trace", None, shares.append)
-    assert (done.calls, done.spans, done.problems) == expected[1:]
-    [trace] = (tmp_path / "trace").iterdir()
-    assert trace.read_bytes() == expected.content
-    assert stat.S_IMODE(trace.stat().st_mode) == 0o600
-    assert shares == sorted(shares)
-    assert len(shares) > 10
-
-
-def test_an_interrupt_of_all_cores_leaves_the_records_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """After Ctrl-C or a failed process the records stay, and no partial trace is left."""
-    monkeypatch.setattr(converter, "_LARGE", 0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(2))
-    path = record_run(tmp_path, 30_000)
-    before = path.read_bytes()
+    for number in (10, 20):
+        later(tmp_path, number)
+    content = {path: path.read_bytes() for path in record_files(tmp_path / "trace")}
+    monkeypatch.setattr(converter, "_CODE", "import time; print(0.1, flush=True); time.sleep(60)")
 
     def strike(share: float) -> None:
         raise KeyboardInterrupt
@@ -186,8 +126,7 @@ def test_an_interrupt_of_all_cores_leaves_the_records_whole(tmp_path: Path, monk
         convert_folder(tmp_path, strike)
     monkeypatch.setattr(converter, "_CODE", "import sys; sys.exit(3)")
     assert convert_folder(tmp_path) == ["a record file was not converted (exit status 3)"]
-    assert [file.name for file in (tmp_path / "trace").iterdir()] == [path.name]
-    assert path.read_bytes() == before
+    assert {path: path.read_bytes() for path in (tmp_path / "trace").iterdir()} == content
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])

@@ -3,9 +3,8 @@
 A file is read from beginning to end, frame by frame, so memory stays small. The trace file appears when it is complete,
 and the record file is removed after that: after an interrupt, the next conversion begins anew.
 
-Large files are converted by all cores. Each process reads a file from its beginning, keeping only the state across
-calls, and writes the spans of one part of it; the parts are then joined. Lines end at each block of the file, so the
-trace is the same however many processes wrote it.
+Where several files are large, each is converted by a process of its own, as many at a time as there are cores. One
+file is never divided: a span may depend on any call before it.
 """
 
 import os
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -52,9 +51,7 @@ Progress = Callable[[float], None]
 """Called with the share that is done, from 0 to 1."""
 
 _SPANS_IN_A_LINE = 64
-_BLOCK = 1 << 18  # bytes of record files; a line has spans of one block
-_LARGE = 32 << 20  # bytes of record files that are converted by all cores
-_SKIPPING = 0.2  # time to read a part without writing its spans, relative to writing them
+_LARGE = 32 << 20  # bytes of record files that are converted by several processes
 _CODE = "import sys; from tracellm.probes.spans.converter import main; main(sys.argv[1:])"
 
 
@@ -68,7 +65,6 @@ class Conversion:
         seconds: processor time of the conversion.
         let_go: calls that a ring dropped.
         deep_steps: steps recorded in more depth than requests and steps; None: all.
-        failed: whether a file could not be converted; its records are kept.
         problems: what is missing, and why.
     """
 
@@ -78,7 +74,6 @@ class Conversion:
     seconds: float = 0.0
     let_go: int = 0
     deep_steps: int | None = None
-    failed: bool = False
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: "Conversion") -> None:
@@ -87,7 +82,6 @@ class Conversion:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.deep_steps is not None:
             self.deep_steps = max(self.deep_steps or 0, other.deep_steps)
-        self.failed |= other.failed
         for problem in other.problems:
             self.tell(problem)
 
@@ -95,14 +89,6 @@ class Conversion:
         """Note a problem, once."""
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-class _Part(NamedTuple):
-    """Blocks of a record file that one process converts; its segments count as one file. The last part has no end."""
-
-    number: int = 0
-    begin: int = 0
-    end: float = float("inf")
 
 
 def has_records(folder: Path) -> bool:
@@ -127,8 +113,8 @@ def convert_traces(
     sizes = {path: sum(map(_size, segments)) for path, segments in files.items()}
     whole = sum(sizes.values()) or 1
     cores = len(os.sched_getaffinity(0))
-    if entries is None and whole > _LARGE and cores > 1 and sys.executable:
-        return _convert_in_parts(files, sizes, cores, progress)
+    if entries is None and whole > _LARGE and len(files) > 1 and cores > 1 and sys.executable:
+        return _convert_side_by_side(files, sizes, cores, progress)
     done, before = Conversion(), 0
     for path, segments in files.items():
 
@@ -148,78 +134,57 @@ def convert_file(
     progress: Progress | None = None,
 ) -> Conversion:
     """Convert the record file `path` in this process; `segments` are its segments, the oldest first."""
-    part = _Part()
-    try:
-        return _finish(path, segments, [part], _convert_part(path, segments, part, entries, progress))
-    finally:
-        _remove_parts(path, [part])
-
-
-def _convert_part(
-    path: Path,
-    segments: Sequence[Path],
-    part: _Part,
-    entries: Iterable[Entry] | None = None,
-    progress: Progress | None = None,
-) -> Conversion:
-    """Write the spans of a part of a record file into a file of its own."""
     catalog = {entry.target: entry for entry in (EVERY_ENGINE if entries is None else entries)}
     begin = time.process_time()
-    converter = _PartConverter(part, catalog)
-    whole = min(sum(map(_size, segments)), part.end * _BLOCK) or 1
+    converter, partial = _FileConverter(catalog), path.with_suffix(".jsonl.part")
+    whole = sum(map(_size, segments)) or 1
     try:
-        with open(_part_file(path, part), "wb", buffering=1 << 20, opener=_private) as stream:
+        with open(partial, "wb", buffering=1 << 20, opener=_private) as stream:
             for lines in converter.lines(segments):
                 stream.write(lines)
                 if progress is not None:
                     progress(min(1.0, converter.position / whole))
+        if converter.done.spans:
+            _publish(partial, path.with_suffix(".jsonl"))
+        for segment in segments:
+            segment.unlink()
     except OSError as error:
-        converter.fail(f"{path} cannot be converted ({error.strerror}): its spans are missing")
+        converter.done.tell(f"{path} cannot be converted ({error.strerror}): its spans are missing")
     except RecordFileError as error:
-        converter.fail(str(error))
+        converter.done.tell(str(error))
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     converter.done.seconds = time.process_time() - begin
     return converter.done
 
 
-class _PartConverter:
-    """Makes the lines of one part of a record file.
+class _FileConverter:
+    """Makes the lines of a trace file from the frames of a record file.
 
     Attributes:
-        done: the outcome; what concerns the whole file is in that of the last part.
+        done: the outcome.
         position: bytes of the file read.
     """
 
-    def __init__(self, part: _Part, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
         self.done = Conversion()
         self.position = 0
-        self._part = part
         self._entries = entries
         self._builder: SpanBuilder | None = None
-        self._skips = part.begin > 0
         self._next = self._let_go = 0  # number of the next record, and of records that a ring dropped
         self._ended: int | None = None
         self._texts: list[str] = []
 
-    def fail(self, problem: str) -> None:
-        """Note a problem because of which the file is not converted."""
-        self.done.failed = True
-        self.done.tell(problem)
-
     def lines(self, segments: Sequence[Path]) -> Iterator[bytes]:
-        """Yield the part's lines, after each frame those that are complete."""
-        before = block = 0
+        """Yield the lines, after each frame those that are complete."""
+        before = 0
         for segment in segments:
             reader = RecordReader(segment)
             try:
                 for frame in reader.frames():
-                    self.position = before + reader.position
-                    if self.position // _BLOCK > block:
-                        yield self._lines()
-                        block = self.position // _BLOCK
-                        self._skips = block < self._part.begin
-                        if block >= self._part.end:
-                            return
                     self._convert(frame, reader)
+                    self.position = before + reader.position
                     yield self._lines() if len(self._texts) >= _SPANS_IN_A_LINE else b""
                 if self._builder is None and reader.header is not None:
                     self._start(reader.header)
@@ -228,7 +193,7 @@ class _PartConverter:
             finally:
                 reader.close()
             before += _size(segment)
-        if self._part.end == float("inf") and self._builder is not None:
+        if self._builder is not None:
             yield self._end(self._builder)
 
     def _start(self, header: Header) -> SpanBuilder:
@@ -251,7 +216,7 @@ class _PartConverter:
             self._skip_to(content.first, reader.header.steps)
             records = content.records[self._next - content.first :]  # an interrupted frame was written twice
             self._next += len(records)
-            self._texts += self._encoder.encode(records, self._skips)
+            self._texts += self._encoder.encode(records)
         elif kind == OPEN:
             builder.note_open(content[0])
         elif kind == END:
@@ -285,42 +250,13 @@ class _PartConverter:
         return b"".join([line(self._opening, texts[at : at + size]) for at in range(0, len(texts), size)])
 
 
-def _finish(path: Path, segments: Sequence[Path], parts: Sequence[_Part], done: Conversion) -> Conversion:
-    """Join the parts to the trace file, and remove the record file, unless the conversion has failed."""
-    if done.failed:
-        return done
-    first, *others = (_part_file(path, part) for part in parts)
-    try:
-        for other in others:
-            _append(first, other)
-            other.unlink()
-        if done.spans:
-            target = path.with_suffix(".jsonl")
-            if target.exists():  # of an earlier recording of the process
-                _append(target, first)
-            else:
-                first.replace(target)
-        for segment in segments:
-            segment.unlink()
-    except OSError as error:
-        done.failed = True
-        done.tell(f"{path} cannot be converted ({error.strerror}): its spans are missing")
-    return done
-
-
-def _append(target: Path, added: Path) -> None:
-    with added.open("rb") as source, target.open("ab") as stream:
-        shutil.copyfileobj(source, stream, 1 << 20)
-
-
-def _part_file(path: Path, part: _Part) -> Path:
-    return path.with_suffix(f".jsonl.part{part.number}")
-
-
-def _remove_parts(path: Path, parts: Iterable[_Part]) -> None:
-    for part in parts:
-        with suppress(OSError):
-            _part_file(path, part).unlink(missing_ok=True)
+def _publish(partial: Path, target: Path) -> None:
+    """Move a complete trace file to its name, or append it to that of an earlier recording of the process."""
+    if target.exists():
+        with partial.open("rb") as source, target.open("ab") as stream:
+            shutil.copyfileobj(source, stream, 1 << 20)
+    else:
+        partial.replace(target)
 
 
 def _private(path: str, flags: int) -> int:
@@ -337,81 +273,61 @@ def _size(path: Path) -> int:
 # -- several processes -------------------------------------------------------------------------------------------------
 
 
-def _parts(size: int, count: int) -> list[_Part]:
-    """Divide a file of `size` bytes into parts that take equally long. Later parts skip more, and are smaller."""
-    ratio = 1 - _SKIPPING
-    ends = [round(size / _BLOCK * (1 - ratio**number) / (1 - ratio**count)) for number in range(count)]
-    return [_Part(number, *ends) for number, ends in enumerate(zip(ends, [*ends[1:], float("inf")], strict=True))]
-
-
-def _convert_in_parts(
+def _convert_side_by_side(
     files: Mapping[Path, Sequence[Path]], sizes: Mapping[Path, int], cores: int, progress: Progress | None
 ) -> Conversion:
-    """Convert large files by processes of their own, as many at a time as there are cores."""
+    """Convert each file in a process of its own, the largest first, as many at a time as there are cores."""
     whole = sum(sizes.values())
-    parts = {path: _parts(size, max(1, round(cores * size / whole))) for path, size in sizes.items()}
-    waiting = [(path, part) for path in sorted(files, key=sizes.__getitem__) for part in parts[path]]
-    shares = dict.fromkeys(waiting, 0.0)
-    outcomes: dict[tuple[Path, _Part], Conversion] = {}
-    running: dict[Any, tuple[subprocess.Popen[bytes], tuple[Path, _Part]]] = {}
+    waiting = sorted(files, key=sizes.__getitem__)
+    shares = dict.fromkeys(files, 0.0)
+    running: dict[Any, tuple[subprocess.Popen[bytes], Path]] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}
     done = Conversion()
     selector = selectors.DefaultSelector()
     try:
         while waiting or running:
             while waiting and len(running) < cores:
-                path, part = job = waiting.pop()
-                arguments = msgspec.json.encode((str(path), [*map(str, files[path])], part)).decode()
-                command = [sys.executable, "-c", _CODE, arguments]
+                path = waiting.pop()
+                command = [sys.executable, "-c", _CODE, str(path), *map(str, files[path])]
                 process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
                 assert process.stdout is not None
                 selector.register(process.stdout, selectors.EVENT_READ)
-                running[process.stdout] = process, job
+                running[process.stdout] = process, path
             for key, _ in selector.select():
-                process, job = running[key.fileobj]
-                path = job[0]
+                process, path = running[key.fileobj]
                 if output := key.fileobj.readline():  # type: ignore[union-attr]
-                    answer = msgspec.json.decode(output, type=float | Conversion)
-                    if isinstance(answer, Conversion):
-                        outcomes[job] = answer
-                    elif progress is not None:
-                        shares[job] = answer
-                        progress(sum(share / len(parts[at]) * sizes[at] for (at, _), share in shares.items()) / whole)
+                    message = msgspec.json.decode(output, type=float | Conversion)
+                    if isinstance(message, Conversion):
+                        done.add(message)
+                        message = 1.0
+                    shares[path] = message
+                    if progress is not None:
+                        progress(sum(share * sizes[file] for file, share in shares.items()) / whole)
                     continue
                 selector.unregister(key.fileobj)
                 del running[key.fileobj]
                 process.communicate()
-                if job not in outcomes:
-                    problem = f"a record file was not converted (exit status {process.returncode})"
-                    outcomes[job] = Conversion(failed=True, problems=[problem])
-                if not any(path == other for other, _ in (*waiting, *(job for _, job in running.values()))):
-                    file = Conversion()
-                    for part in parts[path]:
-                        file.add(outcomes[path, part])
-                    done.add(_finish(path, files[path], parts[path], file))
+                if process.returncode:
+                    done.tell(f"a record file was not converted (exit status {process.returncode})")
     finally:
         selector.close()
         for process, _ in running.values():
             process.kill()
             process.communicate()
-        for path in files:
-            _remove_parts(path, parts[path])
     return done
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Convert a part of a record file; print the share that is done, and at last the outcome."""
+    """Convert a record file; print the completed share, and at last the outcome, as lines of JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    path, segments, part = msgspec.json.decode(arguments[0], type=tuple[str, list[str], tuple[int, int, float | None]])
-    shown = 0.0
+    path, *segments = map(Path, arguments)
+    printed = 0.0
 
     def show(share: float) -> None:
-        nonlocal shown
-        if share >= shown + 0.01:
-            shown = share
+        nonlocal printed
+        if share >= printed + 0.01:
+            printed = share
             print(share, flush=True)  # noqa: T201
 
-    number, begin, end = part
-    whole = _Part(number, begin, float("inf") if end is None else end)
-    done = _convert_part(Path(path), [Path(one) for one in segments], whole, None, show)
+    done = convert_file(path, segments, None, show)
     print(msgspec.json.encode(done).decode(), flush=True)  # noqa: T201

@@ -7,7 +7,6 @@ call's text consists of these, two ids and two times. All other records go throu
 Both ways give the same text (tests/probes/test_span_encoder.py).
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import getitem
@@ -160,8 +159,8 @@ class SpanEncoder:
         self._builder.define(*definitions)
         self._wheres.clear()
 
-    def encode(self, records: Iterable[RawRecord], skips: bool = False) -> list[str]:
-        """Return the texts of the spans of these records; with `skips`, only keep the state across calls."""
+    def encode(self, records: Iterable[RawRecord]) -> list[str]:
+        """Return the texts of the spans of these records."""
         builder = self._builder
         first, root, shift = builder.first, builder.header.root, builder.shift_ns
         ids, given, updates = self._ids, builder.given, builder.updates.of
@@ -187,16 +186,15 @@ class SpanEncoder:
                 or call in recording
                 or (updates and call in updates)
             ):
-                self._encode_long(record, texts, skips)
+                self._encode_long(record, texts)
                 continue
-            if not skips:
-                facts = bytes(raw)
-                rest = template.known.get(facts) or self._learn(template, facts, raw)
-                if rest is None:
-                    self._encode_long(record, texts, skips)
-                    continue
-                above = f"{PARENT}{ids[parent]}" if parent >= first else outermost
-                texts.append(f"{trace}{ids[call]}{above}{template.begin}{start + shift}{ENDED}{end + shift}{rest}")
+            facts = bytes(raw)
+            rest = template.known.get(facts) or self._learn(template, facts, raw)
+            if rest is None:
+                self._encode_long(record, texts)
+                continue
+            above = f"{PARENT}{ids[parent]}" if parent >= first else outermost
+            texts.append(f"{trace}{ids[call]}{above}{template.begin}{start + shift}{ENDED}{end + shift}{rest}")
             if opened and call in opened:
                 del opened[call]
             calls += 1
@@ -213,19 +211,12 @@ class SpanEncoder:
                 self._tell(f"a call of {span.name} cannot be written: {type(error).__name__}")
         return texts
 
-    def _encode_long(self, record: RawRecord, texts: list[str], skips: bool) -> None:
+    def _encode_long(self, record: RawRecord, texts: list[str]) -> None:
         number, call, parent, place, start, end, raw, error = record
         builder = self._builder
         try:
             facts = facts_of(raw)
-            if skips and number >= 0 and builder.sites[number].observe is None:
-                builder.follow(number, call, parent, facts)
-                return
-            spans = builder.build((number, call, parent, place, start, end, facts, error))
-            if skips:
-                deque(spans, 0)
-            else:
-                texts += self.encode_spans(spans)
+            texts += self.encode_spans(builder.build((number, call, parent, place, start, end, facts, error)))
         except Exception as failure:
             self._tell(f"a call cannot be recorded: {type(failure).__name__}: {failure}")
 
