@@ -189,7 +189,7 @@ def _words(block: str) -> str:
     """Return the distinct words of a text in alphabetical order, without numbers and marks of open calls."""
     block = re.sub(r"(?<=[^\x00-\x7f])\n\s*(?=[^\x00-\x7f])", "", block)  # Chinese is wrapped anywhere
     block = re.sub(r"(?<=[>)])[+-](?=\w)|deactivate \w+|\d[\d,.]*(\s*(ms|µs|s|秒|B|kB)\b)?", " ", block)
-    return " ".join(sorted(set(block.split())))
+    return " ".join(sorted(set(block.split()) - {"-", "×"}))  # of ranges and counts
 
 
 def pictures(folder: Path) -> None:
