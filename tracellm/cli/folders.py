@@ -198,7 +198,8 @@ class ConversionProgress:
             from rich.console import Console
             from rich.progress import Progress
 
-            self._bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
+            console = Console(file=sys.stderr)
+            self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=1.0)
         if self._bar is not None:
