@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from tests.checkpoints import make_checkpoint
 from tests.engine.models.variants import VARIANTS
@@ -135,9 +135,7 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("path", ["", "self_attn", "self_attn.attn", "mlp.act_fn", "input_layernorm", "mlp.down_proj"])
-def test_who_watches_a_layer_sees_it(
-    path: str, tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watched_layer(path: str, tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrapped function, a hook or an overridden `forward` of a layer is called, before and after the first step."""
     steps = Steps(tmp_path)
     module, seen = steps.layer.get_submodule(path), []
@@ -154,17 +152,24 @@ def test_who_watches_a_layer_sees_it(
     assert step() == 1
     hook.remove()
     assert step() == 2
-    with register_module_forward_hook(lambda one, *_: seen.append("hook of all") if one is module else None):
-        assert step() == 2
+    hook = module.register_forward_pre_hook(lambda *_: seen.append("pre-hook"))
+    assert step() == 2
+    hook.remove()
     assert step() == 3
-    module.forward = wrapped(module.forward)
-    assert step() == 3
-    del module.forward
+    with register_module_forward_hook(lambda called, *_: seen.append("global") if called is module else None):
+        assert step() == 3
     assert step() == 4
-    assert seen == ["hook", "hook of all"]
+    with register_module_forward_pre_hook(lambda called, *_: seen.append("global pre") if called is module else None):
+        assert step() == 4
+    assert step() == 5
+    module.forward = wrapped(module.forward)
+    assert step() == 5
+    del module.forward
+    assert step() == 6
+    assert seen == ["hook", "pre-hook", "global", "global pre"]
 
 
-def test_who_watches_an_operation_sees_it(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watched_operation(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """An operation that a probe wrapped, for all engines or for one, is called."""
     steps = Steps(tmp_path)
     ops = steps.runner.ops
@@ -236,7 +241,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_is_changed_counts(change: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_layer(change: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replaced module, weight or value of a layer is used in the next step."""
     steps = Steps(tmp_path)
     before = steps.step()
@@ -247,11 +252,27 @@ def test_what_is_changed_counts(change: Callable[[Any], None], tmp_path: Path, m
     assert torch.equal(after, steps.step())
 
 
-def test_embeddings_stay_as_they_are(tmp_path: Path, calls: list[int]) -> None:
+@pytest.mark.parametrize("target", [torch.bfloat16, torch.device("meta")], ids=str)
+@pytest.mark.parametrize("path", ["input_layernorm", "self_attn.qkv_proj"])
+def test_other_dtype_or_device(path: str, target: torch.dtype | torch.device, tmp_path: Path) -> None:
+    """A tensor of another dtype or on another device excludes the call, until it is changed back."""
+    steps = Steps(tmp_path)
+    call = DecoderLayers(steps.runner.model.model.layers, steps.runner.ops)
+    assert call.can_run()
+    module = steps.layer.get_submodule(path)
+    name = "bias" if path.endswith("proj") else "weight"
+    tensor = getattr(module, name)
+    setattr(module, name, nn.Parameter(tensor.to(target), requires_grad=False))
+    assert not call.can_run()
+    setattr(module, name, tensor)
+    assert call.can_run()
+
+
+def test_embeddings_are_not_overwritten(tmp_path: Path, calls: list[int]) -> None:
     """An embedding's output that a hook keeps is not overwritten by the layers."""
     steps, kept = Steps(tmp_path), []
     embedding = steps.runner.model.model.embed_tokens
-    embedding.register_forward_hook(lambda module, given, result: kept.append(result))
+    embedding.register_forward_hook(lambda module, args, result: kept.append(result))
     steps.step()
     assert calls == [3]
     assert torch.equal(kept[0], embedding.weight[[5, 6, 7]])

@@ -1,12 +1,9 @@
 """All decoder layers of a model in one call of C++ (layers.cpp), as long as no layer is watched or changed.
 
 `Qwen2Model.forward` -> `CpuOps.decoder_layers` -> here, in every step. In a small model, Python takes as long for a
-layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. It replaces the
-modules' code as it is in the source. But a probe, a hook or other code may change the layers between steps. So each
-step compares everything that the call depends on with its state at preparation, and prepares the call again after a
-change.
-
-vLLM: the graph that torch.compile makes of a model.
+layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. A probe, a hook or
+other code may change the layers between steps. So each step compares all that the call depends on with its state at
+preparation, and prepares the call again after a change. vLLM: the graph that torch.compile makes of a model.
 """
 
 import ctypes
@@ -45,6 +42,9 @@ _IMPL = {
     "reshape_and_cache": "attention.backends.cpu_attn.CPUAttentionBackendImpl.reshape_and_cache",
     "paged_attention": "attention.backends.cpu_attn.CPUAttentionBackendImpl.paged_attention",
 }
+_GLOBAL_HOOKS = (nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks)
+_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_parameters", "_buffers", "_modules")
+"""Dictionaries of a module that change in place."""
 
 
 class DecoderLayers:
@@ -52,9 +52,6 @@ class DecoderLayers:
 
     Holds the contents of the `ModuleList`, not the list: `CpuOps`, which the layers hold, drops it with the model.
     """
-
-    kernel: str | None
-    """Suffix of the functions for the model's dtypes, or None if the call cannot replace the layers."""
 
     def __init__(self, layers: nn.ModuleList, ops: Any) -> None:
         self.layers = layers._modules
@@ -71,38 +68,23 @@ class DecoderLayers:
             self._prepare()
         return self.kernel is not None
 
-    def _guard_values(self) -> tuple[list[Any], ...]:
-        """Return the classes of the modules, their functions, and the addresses of their weights."""
-        return (
-            [type(module) for module in self.modules],
-            [getattr(cls, name) for cls, name in self.functions],
-            [tensor.data_ptr() for tensor in self.weights],
-        )
+    def _guard_values(self) -> list[Any]:
+        """Return the classes of the modules and the addresses of the weights."""
+        return [*map(type, self.modules), *(tensor.data_ptr() for tensor in self.weights)]
 
     def _prepare(self) -> None:
-        """Collect what the guards compare, and build the arguments if the layers are as in the source."""
+        """Build the arguments if the layers are as in the source, and collect what the guards compare."""
         layers: list[Any] = list(self.layers.values())  # attributes of modules have no types
-        self.modules: list[Any] = list(dict.fromkeys(module for layer in layers for module in layer.modules()))
-        owners = [self.ops, *self.modules, *(module.impl for module in self.modules if hasattr(module, "impl"))]
-        self.functions = [
-            (cls, name)
-            for cls in dict.fromkeys(map(type, owners))
-            for name in ("forward", *_OPS, *_IMPL)
-            if hasattr(cls, name)
-        ]
-        hooks = [nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks]
-        hooks += [table for module in self.modules for table in (module._forward_hooks, module._forward_pre_hooks)]
-        weights = [table for module in self.modules for table in (module._parameters, module._buffers) if table]
-        self.kernel = None
-        if layers and not any(hooks) and all(_is_known(layer, self.ops) for layer in layers):
-            self.kernel = _find_kernel(layers)
-        if self.kernel is not None:
-            self.arguments = b"".join(map(_pack_layer, layers))
-        tensors = [tensor for table in weights for tensor in table.values() if tensor is not None]
-        self.weights = [] if self.kernel is None else tensors  # weights for oneDNN have no address
+        self.kernel = _find_kernel(layers, self.ops)
+        self.arguments = b"" if self.kernel is None else b"".join(map(_pack_layer, layers))
+        self.modules = list(dict.fromkeys(module for layer in layers for module in layer.modules()))
+        tensors = dict.fromkeys(tensor for layer in layers for tensor in (*layer.parameters(), *layer.buffers()))
+        self.weights = [] if self.kernel is None else list(tensors)  # weights for oneDNN have no address
         self.guard_values = self._guard_values()
-        submodules = [self.layers, *(module._modules for module in self.modules if module._modules)]
-        self.tables = [*map(vars, owners), *hooks, *weights, *submodules]
+        owners = [self.ops, *self.modules, *(module.impl for module in self.modules if hasattr(module, "impl"))]
+        classes = dict.fromkeys(cls for owner in owners for cls in type(owner).__mro__[:-1])
+        self.tables: list[Any] = [self.layers, *_GLOBAL_HOOKS, *map(vars, owners), *map(vars, classes)]
+        self.tables += [getattr(module, name) for module in self.modules for name in _TABLES]
         self.contents = [dict(table) for table in self.tables]  # holds the objects, whose addresses cannot be reused
 
     def run(
@@ -123,15 +105,36 @@ class DecoderLayers:
         return x, residual
 
 
+def _find_kernel(layers: list[Any], ops: Any) -> str | None:
+    """Return the suffix of the function for the layers' dtypes, or None if no function can replace all layers."""
+    if not layers or any(_GLOBAL_HOOKS) or not all(_is_known(layer, ops) for layer in layers):
+        return None
+    kernels = {getattr(linear.weight, "kernel", None) for layer in layers for linear in _linears(layer)}
+    tensors = [tensor for layer in layers for tensor in (*layer.parameters(), *layer.buffers())]
+    tensors += [layer.self_attn.attn.kv_cache for layer in layers]
+    dtypes = {(tensor.device.type, DTYPES.get(getattr(tensor, "x_dtype", tensor.dtype))) for tensor in tensors}
+    kernel = kernels.pop()
+    if kernels or kernel is None or dtypes != {("cpu", kernel.partition("_")[0])}:
+        return None
+    return kernel if all(_sizes(layer) == _sizes(layers[0]) for layer in layers) else None
+
+
 def _is_known(layer: Any, ops: Any) -> bool:
-    """Return whether a layer's modules, and the functions that they call, are those that layers.cpp replaces."""
+    """Return whether a layer has the modules and calls the functions that layers.cpp replaces, without hooks."""
     modules: dict[str, Any] = dict(layer.named_modules())
-    if modules.keys() != _MODULES.keys() or any(getattr(module, "ops", ops) is not ops for module in modules.values()):
+    if modules.keys() != _MODULES.keys():
         return False
+    rope, impl = layer.self_attn.rotary_emb, layer.self_attn.attn.impl
     functions = [(module.forward, _MODULES[path]) for path, module in modules.items()]
     functions += [(getattr(ops, name), f"model_executor.ops.cpu_ops.CpuOps.{name}") for name in _OPS]
-    functions += [(getattr(layer.self_attn.attn.impl, name), known) for name, known in _IMPL.items()]
-    return all(_source_name(function) == f"tracellm.engine.{known}" for function, known in functions)
+    functions += [(getattr(impl, name), known) for name, known in _IMPL.items()]
+    return (
+        all(_source_name(function) == f"tracellm.engine.{known}" for function, known in functions)
+        and all(getattr(module, "ops", ops) is ops for module in modules.values())
+        and not any(module._forward_hooks or module._forward_pre_hooks for module in modules.values())
+        and rope.rotary_dim == impl.head_size
+        and not impl.logits_soft_cap
+    )
 
 
 def _source_name(function: Any) -> str | None:
@@ -149,20 +152,6 @@ def _sizes(layer: Any) -> list[int]:
     impl, kv_cache = layer.self_attn.attn.impl, layer.self_attn.attn.kv_cache
     hidden, intermediate = layer.self_attn.o_proj.weight.output_size, layer.mlp.down_proj.weight.input_size
     return [hidden, intermediate, impl.num_heads, impl.num_kv_heads, impl.head_size, kv_cache.shape[2]]
-
-
-def _find_kernel(layers: list[Any]) -> str | None:
-    """Return the suffix of the function for the layers' dtypes, or None if no function computes all layers."""
-    kernels = {getattr(linear.weight, "kernel", None) for layer in layers for linear in _linears(layer)}
-    tensors = [tensor for layer in layers for tensor in (*layer.parameters(), *layer.buffers())]
-    tensors += [layer.self_attn.attn.kv_cache for layer in layers]
-    dtypes = {DTYPES.get(tensor.dtype) for tensor in tensors if not hasattr(tensor, "kernel")}
-    kernel = kernels.pop()
-    if kernels or kernel is None or dtypes != {kernel.partition("_")[0]}:
-        return None
-    attentions = [(layer.self_attn.rotary_emb, layer.self_attn.attn.impl) for layer in layers]
-    is_plain = all(rope.rotary_dim == impl.head_size and not impl.logits_soft_cap for rope, impl in attentions)
-    return kernel if is_plain and all(_sizes(layer) == _sizes(layers[0]) for layer in layers) else None
 
 
 def _pack_layer(layer: Any) -> bytes:
