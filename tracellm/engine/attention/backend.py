@@ -72,16 +72,7 @@ class AttentionImpl(ABC):
         sliding_window: int | None = None,
         logits_soft_cap: float | None = None,
     ) -> None:
-        """Set the layer's sizes.
-
-        Args:
-            num_heads: H.
-            head_size: D.
-            scale: factor of the scores.
-            num_kv_heads: K.
-            sliding_window: a query at position p sees p and the `sliding_window - 1` positions before it; None: all.
-            logits_soft_cap: bounds the scores, `cap * tanh(score / cap)`; None: no bound.
-        """
+        """Set the layer's sizes; the arguments are those of `Attention`."""
         self.num_heads = num_heads
         self.head_size = head_size
         self.scale = scale
