@@ -19,6 +19,7 @@ from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install.installation import Installation
 from tracellm.probes.install.selection import Selection
 from tracellm.probes.recording import Recording
+from tracellm.report.facts.startup import client_choice, startup_spans
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import steps
@@ -141,6 +142,7 @@ def test_the_client_choice(engine_run: Run):
     [span] = engine_run.trace.named("EngineCoreClient.make_client")
     assert {name: value for name, value in span.attributes.items() if name.startswith("tracellm.client.")} == {
         names.CLIENT_MULTIPROCESS: False,
+        names.CLIENT_VARIABLE_SET: False,
         names.CLIENT_ASYNCIO: False,
         names.CLIENT_EXECUTOR: "UniProcExecutor",
         names.CLIENT_CHOICE: "InprocClient",
@@ -434,3 +436,13 @@ def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: p
     assert span.error is not None
     assert span.attributes[names.CLIENT_MULTIPROCESS] is True
     assert span.attributes[names.CLIENT_CHOICE] == "SyncMPClient"
+
+
+def test_variable_at_its_default(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+    """VLLM_ENABLE_V1_MULTIPROCESSING=0 is recorded as the origin of the client, although 0 is the default."""
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with Recording(tmp_path):
+        LLM(str(qwen2_checkpoint), max_model_len=64, num_gpu_blocks_override=8)
+    choice = client_choice(startup_spans(RunFolder.open(tmp_path).trace))
+    assert choice is not None
+    assert (choice.by_argument, choice.variable_set, choice.multiprocess_mode) == (False, True, False)

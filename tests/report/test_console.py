@@ -347,10 +347,11 @@ def test_each_client_is_explained(lang, choice: str, classes: str, real: str):
     assert classes in said
 
 
-def made_by(argument: bool | None, value: bool) -> list[Span]:
+def made_by(argument: bool | None, value: bool, variable_set: bool) -> list[Span]:
     """Return spans of an engine made with `multiprocess_mode=argument`, and with `value` if that is None."""
     calls = Calls()
     inputs = {names.CLIENT_MULTIPROCESS: value, names.CLIENT_ASYNCIO: False, names.CLIENT_EXECUTOR: "UniProcExecutor"}
+    inputs[names.CLIENT_VARIABLE_SET] = variable_set
     with calls(
         "LLMEngine.from_engine_args", "request", args=["engine_args=EngineArgs", f"multiprocess_mode={argument}"]
     ):
@@ -361,20 +362,21 @@ def made_by(argument: bool | None, value: bool) -> list[Span]:
 
 
 DECIDED_BY = [
-    (True, True, "multiprocess_mode = True: the argument of that name", "multiprocess_mode = True：同名参数"),
-    (None, True, "VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment", "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=1"),
-    (False, False, "multiprocess_mode = False: the argument of that name", "multiprocess_mode = False：同名参数"),
-    (None, False, "VLLM_ENABLE_V1_MULTIPROCESSING is 0, its default", "VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 0"),
+    (True, True, True, "multiprocess_mode = True: the argument of that name", "multiprocess_mode = True：同名参数"),
+    (None, True, True, "VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment", "VLLM_ENABLE_V1_MULTIPROCESSING=1；"),
+    (None, False, True, "VLLM_ENABLE_V1_MULTIPROCESSING=0 in the environment", "VLLM_ENABLE_V1_MULTIPROCESSING=0；"),
+    (False, False, True, "multiprocess_mode = False: the argument of that name", "multiprocess_mode = False：同名参数"),
+    (None, False, False, "multiprocess_mode = False: the default here", "multiprocess_mode = False：这里的默认值"),
 ]
 
 
-@pytest.mark.parametrize(("argument", "value", "english", "chinese"), DECIDED_BY)
-def test_what_decided_the_client(argument: bool | None, value: bool, english: str, chinese: str):
+@pytest.mark.parametrize(("argument", "value", "variable_set", "english", "chinese"), DECIDED_BY)
+def test_what_decided_the_client(argument: bool | None, value: bool, variable_set: bool, english: str, chinese: str):
     """The client's box, which is the first, names what decided: argument, environment or default."""
     for lang, words in (("en", english), ("zh", chinese)):
-        said = _say(made_by(argument, value), lang)
+        said = _say(made_by(argument, value, variable_set), lang)
         assert re.sub(r"[\s：:]", "", words) in re.sub(r"[\s：:]", "", said)
-    assert titles(made_by(argument, value)) == ["Client", "Step"]
+    assert titles(made_by(argument, value, variable_set)) == ["Client", "Step"]
 
 
 @pytest.mark.parametrize("client", ["InprocClient", "SyncMPClient", "AsyncMPClient"])

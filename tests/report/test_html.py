@@ -83,8 +83,10 @@ def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
     """Each setting has its origin: argument, environment, default, or none."""
     calls = Calls()
     config = ["model=tiny", "max_num_seqs=256", "attention_backend=torch", "SOME_VARIABLE=1"]
+    config.append("VLLM_ENABLE_V1_MULTIPROCESSING=1")
     with calls("LLM.__init__", "request", args=["model='tiny'", "max_num_seqs=None"]):
         calls.leaf("EngineArgs.create_engine_config", "request", **{names.CONFIG: config})
+        calls.leaf("EngineCoreClient.make_client", "request", **{names.CLIENT_VARIABLE_SET: True})
         calls.leaf("GPUModelRunner.load_model", "request", **{names.LOAD_OPS_REASON: "environment"})
     origins = {
         name: origin
@@ -99,6 +101,7 @@ def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
         "max_num_seqs": default,
         "attention_backend": environment,
         "SOME_VARIABLE": "",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": environment,
     }
 
 

@@ -65,16 +65,27 @@ def test_the_client_and_its_rule(
     assert (told[names.CLIENT_MULTIPROCESS], told[names.CLIENT_ASYNCIO]) == (multiprocess, asyncio_mode)
 
 
-def test_what_is_said_of_a_vllms_client_is_its_own(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Reports show vLLM's own rule for each client."""
+def test_what_is_said_of_a_vllms_client_is_its_own(
+    vllm: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports show vLLM's own rule for each client, and whether the environment chose it, even if by vLLM's default."""
     make = lambda: vllm["core_client"].EngineCoreClient.make_client(True, False, CONFIG, dict, False)  # noqa: E731
     choice = client_choice(record(tmp_path / "run", make, CATALOG).spans)
     assert choice is not None
     assert choice.is_real_vllm
     said = "\n".join(line for row in client_rows(choice, "en") for line in row.lines)
-    for words in ("is 1, its default, or unset", "vLLM's own default", "vllm serve MODEL"):
+    for words in (
+        "vLLM's default: VLLM_ENABLE_V1_MULTIPROCESSING is not set",
+        "vLLM's own default",
+        "vllm serve MODEL",
+    ):
         assert words in said
     assert "multiprocess_mode=True)" not in said
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    choice = client_choice(record(tmp_path / "set", make, CATALOG).spans)
+    assert choice is not None
+    said = " ".join(line for row in client_rows(choice, "en") for line in row.lines)
+    assert "multiprocess_mode = True: VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment" in said
 
 
 def test_a_life_begins_and_ends_under_both_of_its_names(vllm: dict[str, Any], tmp_path: Path) -> None:

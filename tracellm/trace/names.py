@@ -241,6 +241,11 @@ _LOADING = ("DefaultModelLoader.load_weights",)
 
 _define = Group("Which client", on=_MAKING_CLIENTS)
 CLIENT_MULTIPROCESS = _define("tracellm.client.multiprocess_mode", "bool", "make_client's first input")
+CLIENT_VARIABLE_SET = _define(
+    "tracellm.client.variable_set",
+    "bool",
+    "the environment variable VLLM_ENABLE_V1_MULTIPROCESSING was set, to any value",
+)
 CLIENT_ASYNCIO = _define("tracellm.client.asyncio_mode", "bool", "make_client's second input")
 CLIENT_EXECUTOR = _define("tracellm.client.executor_class", "str", "make_client's third input")
 CLIENT_CHOICE = _define(

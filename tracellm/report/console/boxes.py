@@ -71,7 +71,11 @@ def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], 
 def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]:
     """Return each input of `make_client`: its name, its value, and its origin."""
     return [
-        (name, visible(str(getattr(choice, name))), text(lang, _origin(name, choice, lang)))
+        (
+            name,
+            visible(str(getattr(choice, name))),
+            text(lang, _origin(name, choice, lang), value=int(choice.multiprocess_mode)),
+        )
         for name in ("multiprocess_mode", "asyncio_mode", "executor_class")
     ]
 
@@ -84,12 +88,14 @@ def _origin(name: str, choice: ClientChoice, lang: str) -> str:
     if name != "multiprocess_mode":
         return key
     if choice.is_real_vllm:
-        return f"{key}.vllm.{'default' if choice.multiprocess_mode else 'environment'}"
-    if choice.by_argument is None:
+        key = f"{key}.vllm"
+    elif choice.by_argument is None:
         return key
-    if choice.by_argument:
+    elif choice.by_argument:
         return f"{key}.argument"
-    return f"{key}.{'environment' if choice.multiprocess_mode else 'default'}"
+    if choice.variable_set is None:
+        return key
+    return f"{key}.{'environment' if choice.variable_set else 'default'}"
 
 
 def real_vllm(choice: ClientChoice, lang: str) -> str:

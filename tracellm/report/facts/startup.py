@@ -44,6 +44,8 @@ class ClientChoice:
     """A real vLLM chose, not the engine of this project."""
     by_argument: bool | None = None
     """`multiprocess_mode` was passed as an argument; None where that is not recorded."""
+    variable_set: bool | None = None
+    """VLLM_ENABLE_V1_MULTIPROCESSING was set; None where that is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
         choice=str(found[names.CLIENT_CHOICE]),
         is_real_vllm=str(chooser.attributes.get(names.CODE_FUNCTION, "")).startswith("vllm."),
         by_argument=_by_argument(chooser, spans),
+        variable_set=_variable_set(found),
     )
 
 
@@ -114,6 +117,11 @@ def _by_argument(chooser: Span, spans: Iterable[Span]) -> bool | None:
             value = _settings(span, names.ARGUMENTS).get("multiprocess_mode")
             return None if value is None else value != "None"
     return None
+
+
+def _variable_set(client: dict[str, object]) -> bool | None:
+    is_set = client.get(names.CLIENT_VARIABLE_SET)
+    return None if is_set is None else bool(is_set)
 
 
 def _is_around(outer: Span, inner: Span) -> bool:
@@ -221,15 +229,18 @@ def engine_config(spans: Iterable[Span]) -> tuple[Setting, ...]:
     llm = next((span for span in spans if span.name == _MAKING_LLM and _is_around(span, found)), None)
     arguments = None if llm is None else _settings(llm, names.ARGUMENTS)
     ops_reason = _first(spans, "tracellm.load.").get(names.LOAD_OPS_REASON)
+    variable_set = _variable_set(_first(spans, "tracellm.client."))
     return tuple(
-        Setting(name, value, _origin(name, arguments, ops_reason))
+        Setting(name, value, _origin(name, arguments, ops_reason, variable_set))
         for name, value in _settings(found, names.CONFIG).items()
     )
 
 
-def _origin(name: str, arguments: dict[str, str] | None, ops_reason: object) -> str:
+def _origin(name: str, arguments: dict[str, str] | None, ops_reason: object, variable_set: bool | None) -> str:
+    if name == "VLLM_ENABLE_V1_MULTIPROCESSING" and variable_set is not None:
+        return "environment" if variable_set else "default"
     if name == "attention_backend" and ops_reason in ("argument", "environment"):
         return str(ops_reason)
-    if arguments is None or name.isupper():  # a variable: its value is recorded, but not whether it was set
+    if arguments is None or name.isupper():  # another variable: only its value is recorded
         return ""
     return "argument" if arguments.get(name, "None") != "None" else "default"

@@ -72,10 +72,10 @@ EN = {
     "client.from.multiprocess_mode": "LLM's argument of that name, else VLLM_ENABLE_V1_MULTIPROCESSING, which is 0 "
     "here unless set",
     "client.from.multiprocess_mode.argument": "the argument of that name",
-    "client.from.multiprocess_mode.environment": "VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment; no argument was "
-    "given",
-    "client.from.multiprocess_mode.default": "VLLM_ENABLE_V1_MULTIPROCESSING is 0, its default here, or unset; no "
+    "client.from.multiprocess_mode.environment": "VLLM_ENABLE_V1_MULTIPROCESSING={value} in the environment; no "
     "argument was given",
+    "client.from.multiprocess_mode.default": "the default here: no argument was given, and "
+    "VLLM_ENABLE_V1_MULTIPROCESSING is not set",
     "client.from.multiprocess_mode.async": "AsyncLLM makes it True",
     "client.from.asyncio_mode.async": "AsyncLLM makes it True; LLM is synchronous",
     "client.from.asyncio_mode": "LLM is synchronous; AsyncLLM makes both True",
@@ -99,8 +99,9 @@ EN = {
     "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.real.SyncMPClient": "This is what a plain LLM() gets in a real vLLM, 0.11 or later: there "
     "VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
-    "client.from.multiprocess_mode.vllm.environment": "VLLM_ENABLE_V1_MULTIPROCESSING=0 in the environment",
-    "client.from.multiprocess_mode.vllm.default": "VLLM_ENABLE_V1_MULTIPROCESSING is 1, its default, or unset",
+    "client.from.multiprocess_mode.vllm": "VLLM_ENABLE_V1_MULTIPROCESSING, which is 1 unless set",
+    "client.from.multiprocess_mode.vllm.environment": "VLLM_ENABLE_V1_MULTIPROCESSING={value} in the environment",
+    "client.from.multiprocess_mode.vllm.default": "vLLM's default: VLLM_ENABLE_V1_MULTIPROCESSING is not set",
     "client.real.vllm.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 was set for this run. Unless it is, this vLLM "
     "gives a plain LLM() a SyncMPClient; documents that show an InprocClient as the default are about a run like this "
     "one.",
@@ -124,9 +125,9 @@ ZH = {
     "client.note": "注意",
     "client.from.multiprocess_mode": "来自 LLM 的同名参数，没有则看 VLLM_ENABLE_V1_MULTIPROCESSING，这里默认为 0",
     "client.from.multiprocess_mode.argument": "同名参数",
-    "client.from.multiprocess_mode.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=1；没有传入参数",
-    "client.from.multiprocess_mode.default": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 0（这里的默认值）；"
-    "没有传入参数",
+    "client.from.multiprocess_mode.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING={value}；没有传入参数",
+    "client.from.multiprocess_mode.default": "这里的默认值：没有传入参数，"
+    "也没有设置环境变量 VLLM_ENABLE_V1_MULTIPROCESSING",
     "client.from.multiprocess_mode.async": "AsyncLLM 使它为 True",
     "client.from.asyncio_mode.async": "AsyncLLM 使它为 True；LLM 是同步接口",
     "client.from.asyncio_mode": "LLM 是同步接口；用 AsyncLLM 时两者都为 True",
@@ -149,8 +150,9 @@ ZH = {
     "而在那里直接使用 LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.real.SyncMPClient": "在真实的 vLLM（0.11 及以后）里，直接使用 LLM() 得到的就是它："
     "那里 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
-    "client.from.multiprocess_mode.vllm.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=0",
-    "client.from.multiprocess_mode.vllm.default": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 1（默认值）",
+    "client.from.multiprocess_mode.vllm": "来自环境变量 VLLM_ENABLE_V1_MULTIPROCESSING，未设置时为 1",
+    "client.from.multiprocess_mode.vllm.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING={value}",
+    "client.from.multiprocess_mode.vllm.default": "vLLM 的默认值：没有设置环境变量 VLLM_ENABLE_V1_MULTIPROCESSING",
     "client.real.vllm.InprocClient": "本次运行设置了 VLLM_ENABLE_V1_MULTIPROCESSING=0。"
     "不设置时，直接使用 LLM() 得到的是 SyncMPClient；把 InprocClient 说成默认的文档，讲的是这样的运行。",
     "client.real.vllm.SyncMPClient": "这就是 vLLM 自己的默认：VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。"

@@ -6,6 +6,7 @@ An HTTP request begins a trace, or continues the one in its `traceparent` header
 vLLM: vllm/v1/engine/core_client.py, utils.py, core.py::EngineCoreProc, async_llm.py, vllm/entrypoints/openai/.
 """
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -60,6 +61,7 @@ def _client(
         rule += f" and data_parallel_size > 1 ({num_engines})"
     attributes = {
         names.CLIENT_MULTIPROCESS: multiprocess,
+        names.CLIENT_VARIABLE_SET: "VLLM_ENABLE_V1_MULTIPROCESSING" in os.environ,
         names.CLIENT_ASYNCIO: asyncio,
         names.CLIENT_EXECUTOR: name,
         names.CLIENT_CHOICE: usual if client is None else type(client).__name__,
