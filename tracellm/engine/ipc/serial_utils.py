@@ -157,10 +157,10 @@ class MsgpackDecoder:
         try:
             return self.decoder.decode(_view(frames[0]))
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError, MemoryError) as error:
-            what = getattr(self.type, "__name__", "message")
+            type_name = getattr(self.type, "__name__", "message")
             raise EngineError(
-                f"The received message is not a valid {what}: {first_line(error)}. Both processes must run the same "
-                "version of tracellm."
+                f"The received message is not a valid {type_name}: {first_line(error)}. Both processes must run the "
+                "same version of tracellm."
             ) from None
         finally:
             self.aux_buffers = ()
@@ -227,7 +227,7 @@ def _view(frame: bytestr) -> memoryview:
     return frame.buffer if isinstance(frame, zmq.Frame) else memoryview(frame)
 
 
-def _parts(encoded: Any, count: int, what: str) -> Sequence[Any]:
+def _parts(encoded: Any, count: int, type_name: str) -> Sequence[Any]:
     if not isinstance(encoded, (list, tuple)) or len(encoded) != count:
-        raise ValueError(f"{what} has {count} parts")
+        raise ValueError(f"{type_name} has {count} parts")
     return encoded

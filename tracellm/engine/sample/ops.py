@@ -71,9 +71,9 @@ def apply_bad_words(
         past_token_ids: output tokens of each row so far. The prompt does not count.
     """
     for row, bad_words in bad_words_token_ids.items():
-        past = past_token_ids[row]
+        token_ids = past_token_ids[row]
         for *beginning, last in bad_words:
-            if past[len(past) - len(beginning) :] == beginning and last < logits.shape[1]:
+            if token_ids[len(token_ids) - len(beginning) :] == beginning and last < logits.shape[1]:
                 logits[row, last] = -torch.inf
 
 

@@ -51,14 +51,14 @@ class Sampler(nn.Module):
     def forward(self, logits: Tensor, sampling_metadata: SamplingMetadata) -> SamplerOutput:
         """Sample one token per row from logits [N, vocabulary] of any float dtype, which are not modified."""
         num_logprobs = sampling_metadata.max_num_logprobs
-        raw = None if num_logprobs is None else self._reported(logits, "raw")
+        raw = None if num_logprobs is None else self._reported_logprobs(logits, "raw")
         float_logits = logits.float()
         logits = self.apply_logits_processors(float_logits, sampling_metadata)
         sampled, processed = self.sample(logits, sampling_metadata)
 
         logprobs_tensors = None
         if num_logprobs is not None:
-            reported = raw if raw is not None else self._reported(processed, "processed")
+            reported = raw if raw is not None else self._reported_logprobs(processed, "processed")
             assert reported is not None
             logprobs_tensors = gather_logprobs(reported, num_logprobs, sampled)
         sampled = sampled[:, None]
@@ -105,11 +105,11 @@ class Sampler(nn.Module):
         scaled = self.apply_temperature(logits, sampling_metadata.temperature)
         for processor in sampling_metadata.logitsprocs.argmax_invariant:
             scaled = processor.apply(scaled)
-        kept = self.ops.apply_top_k_top_p(scaled, sampling_metadata.top_k, sampling_metadata.top_p)
-        sampled = random_sample(kept.softmax(dim=-1), sampling_metadata.generators, self.generator)
+        masked = self.ops.apply_top_k_top_p(scaled, sampling_metadata.top_k, sampling_metadata.top_p)
+        sampled = random_sample(masked.softmax(dim=-1), sampling_metadata.generators, self.generator)
         if not sampling_metadata.all_random:
             sampled = torch.where(sampling_metadata.temperature == 0, self.greedy_sample(logits), sampled)
-        return sampled, kept
+        return sampled, masked
 
     def greedy_sample(self, logits: Tensor) -> Tensor:
         """Return the most likely token of each row, int64 [N]; among ties, the first."""
@@ -119,7 +119,7 @@ class Sampler(nn.Module):
         """Return the logits divided by the temperature [N] of their row; greedy rows are unchanged."""
         return logits / torch.where(temperature == 0, 1.0, temperature)[:, None]
 
-    def _reported(self, logits: Tensor, stage: str) -> Tensor | None:
+    def _reported_logprobs(self, logits: Tensor, stage: str) -> Tensor | None:
         """Return these logits as `logprobs_mode` reports them, float32; None if it reports the other stage's."""
         if not self.logprobs_mode.startswith(stage):
             return None

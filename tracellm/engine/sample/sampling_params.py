@@ -111,11 +111,11 @@ class StructuredOutputsParams:
     def __post_init__(self) -> None:
         owner = type(self).__name__
         verify(owner, self, _STRUCTURED_RULES)
-        given = {name: getattr(self, name) for name in _CONSTRAINTS if getattr(self, name) is not None}
-        if len(given) > 1:
-            listed = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        constraints = {name: getattr(self, name) for name in _CONSTRAINTS if getattr(self, name) is not None}
+        if len(constraints) > 1:
+            listed = ", ".join(f"{name}={value!r}" for name, value in constraints.items())
             raise EngineError(
-                f"{owner} takes only one kind of constraint, got {len(given)}: {listed}. Keep one of them."
+                f"{owner} takes only one kind of constraint, got {len(constraints)}: {listed}. Keep one of them."
             )
         if self.choice is not None:
             self.choice = list(self.choice)

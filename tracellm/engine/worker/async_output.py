@@ -74,9 +74,9 @@ def fill_output(
         if tokens[row] >= 0:
             output.sampled_token_ids[row] = [tokens[row]]
         else:
-            given = ", ".join(f"`{name}`" for name in _MASKING_PARAMS if getattr(request.sampling_params, name))
+            params = ", ".join(f"`{name}`" for name in _MASKING_PARAMS if getattr(request.sampling_params, name))
             output.errors[request.req_id] = (
-                f"Request {request.req_id!r}: no token is left to sample: together, all are forbidden by {given}. "
+                f"Request {request.req_id!r}: no token is left to sample: together, all are forbidden by {params}. "
                 "Loosen these parameters."
             )
     output.logprobs = None if tensors.logprobs is None else tensors.logprobs.tolists()

@@ -60,7 +60,7 @@ _REDUCE_CONFIGS = [
 
 
 @triton.jit
-def _share(seen, partitions, PARTITION: tl.constexpr):
+def _tokens_per_program(seen, partitions, PARTITION: tl.constexpr):
     """Return how many of the tokens that a sequence sees one program processes."""
     return tl.maximum(PARTITION, tl.cdiv(seen, partitions))
 
@@ -103,9 +103,9 @@ def paged_attention_v2_kernel(
     sequence = tl.load(sequences + number)
     length = tl.load(seq_lens + sequence)
     seen = tl.minimum(length, WINDOW) if WINDOW > 0 else length
-    share = _share(seen, partitions, PARTITION)
-    first = length - seen + partition * share
-    stop = tl.minimum(first + share, length)
+    num_tokens = _tokens_per_program(seen, partitions, PARTITION)
+    first = length - seen + partition * num_tokens
+    stop = tl.minimum(first + num_tokens, length)
     if first >= stop:
         return
 
@@ -166,7 +166,7 @@ def paged_attention_v2_reduce_kernel(
     if WINDOW > 0:
         seen = tl.minimum(seen, WINDOW)
 
-    parts = tl.cdiv(seen, _share(seen, partitions, PARTITION))
+    parts = tl.cdiv(seen, _tokens_per_program(seen, partitions, PARTITION))
 
     dim = tl.arange(0, BLOCK_D)
     maximum = tl.full((), float("-inf"), tl.float32)
@@ -174,13 +174,13 @@ def paged_attention_v2_reduce_kernel(
     acc = tl.full([BLOCK_D], 0.0, tl.float32)
     for start in range(0, parts, BLOCK_P):
         part = start + tl.arange(0, BLOCK_P)
-        is_there = part < parts
+        is_part = part < parts
         index = (number * tl.num_programs(1) + head) * partitions + part
-        maxima = tl.load(maximums + index, mask=is_there, other=float("-inf"))
+        maxima = tl.load(maximums + index, mask=is_part, other=float("-inf"))
         new_maximum = tl.maximum(maximum, tl.max(maxima, 0))
         shrink = tl.exp(maximum - new_maximum)
-        weights = tl.load(totals + index, mask=is_there, other=0.0) * tl.exp(maxima - new_maximum)  # [BLOCK_P]
-        in_average = is_there[:, None] & (dim < HEAD_SIZE)[None, :]
+        weights = tl.load(totals + index, mask=is_part, other=0.0) * tl.exp(maxima - new_maximum)  # [BLOCK_P]
+        in_average = is_part[:, None] & (dim < HEAD_SIZE)[None, :]
         average = tl.load(averages + index[:, None] * HEAD_SIZE + dim[None, :], mask=in_average, other=0.0)
         total = total * shrink + tl.sum(weights, 0)
         acc = acc * shrink + tl.sum(weights[:, None] * average, 0)

@@ -1,10 +1,10 @@
-"""Why a request was not scheduled in a step, or got fewer tokens than it could have computed.
+"""Reasons that a request was not scheduled in a step, or got fewer tokens than it could have computed.
 
 A reason is a code and the numbers behind the decision. `Scheduler.schedule` puts them into `SchedulerOutput`: one for
 each request it considered, and a single one for all requests behind these. So a queue of thousands costs no more than a
 queue of two.
 
-vLLM: none; there the reason is the line of `Scheduler.schedule` that leaves the loop.
+vLLM: none; there the reason is only the line of `Scheduler.schedule` that leaves the loop.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ReasonCode(StrEnum):
     NO_FREE_BLOCKS = "no_free_blocks"
     """Too few KV blocks are free to start it. No running request is preempted to start another."""
     PREEMPTED = "preempted"
-    """It was running, and its KV blocks were taken for another request, or given up because none could be taken."""
+    """It was running, and its KV blocks were taken for another request, or freed because none could be taken."""
     GRAMMAR = "grammar"
     """The grammar for its constrained output is still being compiled. Other requests may overtake it."""
     BEHIND = "behind"
@@ -91,9 +91,9 @@ class CutShort(_Reason):
     __slots__ = ()
 
     @classmethod
-    def token_budget(cls, budget: int, wanted: int, given: int) -> "CutShort":
-        """It got the last `given` of the step's `budget` tokens."""
-        return cls(ReasonCode.TOKEN_BUDGET, {"budget": budget, "left": given, "wanted": wanted, "given": given})
+    def token_budget(cls, budget: int, wanted: int, scheduled: int) -> "CutShort":
+        """It got the last `scheduled` of the step's `budget` tokens."""
+        return cls(ReasonCode.TOKEN_BUDGET, {"budget": budget, "left": scheduled, "wanted": wanted, "given": scheduled})
 
     @classmethod
     def chunk_threshold(cls, threshold: int, wanted: int) -> "CutShort":

@@ -90,8 +90,8 @@ class FCFSRequestQueue(RequestQueue):
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
         """Remove these requests."""
-        unwanted = set(requests)
-        self._requests = deque(request for request in self._requests if request not in unwanted)
+        removed = set(requests)
+        self._requests = deque(request for request in self._requests if request not in removed)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -132,8 +132,8 @@ class PriorityRequestQueue(RequestQueue):
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
         """Remove these requests."""
-        unwanted = set(requests)
-        self._heap = [request for request in self._heap if request not in unwanted]
+        removed = set(requests)
+        self._heap = [request for request in self._heap if request not in removed]
         heapq.heapify(self._heap)
 
     def __len__(self) -> int:

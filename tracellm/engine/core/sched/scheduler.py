@@ -157,10 +157,10 @@ class Scheduler:
     def _chunk(self, wanted: int) -> int:
         return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
 
-    def _cut_short(self, wanted: int, given: int) -> CutShort:
-        if given == self.scheduler_config.long_prefill_token_threshold:
-            return CutShort.chunk_threshold(given, wanted)
-        return CutShort.token_budget(self.max_num_scheduled_tokens, wanted, given)
+    def _cut_short(self, wanted: int, num_new_tokens: int) -> CutShort:
+        if num_new_tokens == self.scheduler_config.long_prefill_token_threshold:
+            return CutShort.chunk_threshold(num_new_tokens, wanted)
+        return CutShort.token_budget(self.max_num_scheduled_tokens, wanted, num_new_tokens)
 
     def _preempt(self, step: _Step, request: Request, num_new_tokens: int) -> Request:
         """Free the blocks of the last running request, for `request`, which may itself be the last one."""

@@ -1,4 +1,4 @@
-"""When a request ends, and the output of a request that ended by an error.
+"""Stop conditions of a request, and the output of a request that ended by an error.
 
 `Scheduler.update_from_output` calls both.
 

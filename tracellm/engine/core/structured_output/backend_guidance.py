@@ -274,9 +274,9 @@ def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams
                 raise ValueError(f"`begin` {begin!r} does not start with any of the triggers {triggers}.")
             tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=end))
     except (KeyError, TypeError, AttributeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        message = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(
-            f"{what}; it must have `triggers` (strings) and `structures`, each with `begin`, `schema` and `end`."
+            f"{message}; it must have `triggers` (strings) and `structures`, each with `begin`, `schema` and `end`."
         ) from None
     if not tags:
         raise ValueError("`structures` is empty.")

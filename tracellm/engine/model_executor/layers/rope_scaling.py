@@ -75,12 +75,12 @@ def llama3_rope(parameters: RopeParameters, rotary_dim: int, max_position: int) 
     """
     low, high = parameters.low_freq_factor, parameters.high_freq_factor
     inv_freq = _inverse_frequencies(parameters.rope_theta, rotary_dim)
-    turns = parameters.original_max_position_embeddings / (2 * math.pi / inv_freq)
+    rotations = parameters.original_max_position_embeddings / (2 * math.pi / inv_freq)
     if low == high:  # nothing is between
-        kept = (turns >= high).float()
+        unscaled = (rotations >= high).float()
     else:
-        kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return (1 - kept) * inv_freq / parameters.factor + kept * inv_freq, 1.0
+        unscaled = ((rotations - low) / (high - low)).clamp(0, 1)
+    return (1 - unscaled) * inv_freq / parameters.factor + unscaled * inv_freq, 1.0
 
 
 def yarn_scaling_rope(parameters: RopeParameters, rotary_dim: int, max_position: int) -> tuple[Tensor, float]:
@@ -89,7 +89,7 @@ def yarn_scaling_rope(parameters: RopeParameters, rotary_dim: int, max_position:
     A pair that turns at least `beta_fast` times over the trained length L is kept; one that turns at most `beta_slow`
     times is slowed down by the factor; between these two pair numbers the blend is linear:
 
-        inv_freq' = (1 - kept) * inv_freq / factor + kept * inv_freq,  kept from 1 to 0
+        inv_freq' = (1 - unscaled) * inv_freq / factor + unscaled * inv_freq,  unscaled from 1 to 0
 
     Pair i (of d rotated dimensions) turns r times over L where i = d * ln(L / (2 * pi * r)) / (2 * ln(base)). Cosines
     and sines are multiplied by `0.1 * ln(factor) + 1`, since attention over more tokens spreads thinner. (YaRN,
@@ -100,19 +100,19 @@ def yarn_scaling_rope(parameters: RopeParameters, rotary_dim: int, max_position:
     """
     plain = _positions_per_radian(parameters.rope_theta, rotary_dim)
     first, last = _yarn_blended_pairs(parameters, rotary_dim)
-    kept = 1 - ((torch.arange(rotary_dim // 2, dtype=torch.float32) - first) / (last - first)).clamp(0, 1)
-    inv_freq = (1.0 / (parameters.factor * plain)) * (1 - kept) + (1.0 / plain) * kept
+    unscaled = 1 - ((torch.arange(rotary_dim // 2, dtype=torch.float32) - first) / (last - first)).clamp(0, 1)
+    inv_freq = (1.0 / (parameters.factor * plain)) * (1 - unscaled) + (1.0 / plain) * unscaled
     return inv_freq, _yarn_attention_factor(parameters)
 
 
 def _yarn_blended_pairs(parameters: RopeParameters, rotary_dim: int) -> tuple[float, float]:
     """Return the last pair that is kept, and the first that is slowed down by the whole factor."""
 
-    def pair_that_turns(times: float) -> float:
-        positions_per_radian = parameters.original_max_position_embeddings / (2 * math.pi * times)
+    def pair_with_rotations(rotations: float) -> float:
+        positions_per_radian = parameters.original_max_position_embeddings / (2 * math.pi * rotations)
         return rotary_dim * math.log(positions_per_radian) / (2 * math.log(parameters.rope_theta))
 
-    first, last = pair_that_turns(parameters.beta_fast), pair_that_turns(parameters.beta_slow)
+    first, last = pair_with_rotations(parameters.beta_fast), pair_with_rotations(parameters.beta_slow)
     if parameters.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary_dim - 1)

@@ -118,11 +118,11 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
             )
     if unexpected:
         raise ModelLoadError(
-            f"The checkpoint holds {_some(unexpected)} that {type(model).__name__} does not have: "
+            f"The checkpoint holds {_format_names(unexpected)} that {type(model).__name__} does not have: "
             "config.json and the weights do not belong together."
         )
     if targets:
-        raise ModelLoadError(f"The checkpoint lacks {_some(list(targets))} that {type(model).__name__} needs.")
+        raise ModelLoadError(f"The checkpoint lacks {_format_names(list(targets))} that {type(model).__name__} needs.")
     return count
 
 
@@ -142,7 +142,7 @@ def _targets(model: CausalLM) -> dict[str, Tensor]:
     return targets
 
 
-def _some(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     """Return `3 tensors (a, b, c)`, with at most three names."""
     shown = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
     return f"{len(names)} tensor{'s' if len(names) > 1 else ''} ({shown})"

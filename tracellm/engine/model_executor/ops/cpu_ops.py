@@ -161,21 +161,21 @@ class CpuOps(TorchOps):
         if kernel is None or positions.dtype != torch.int64:
             return super().rotary_embedding(positions, query, key, cos_sin_cache)
         query, key, positions = _contiguous_heads(query), _contiguous_heads(key), positions.contiguous()
-        turned_query, turned_key = query.new_empty(query.shape), key.new_empty(key.shape)
+        rotated_query, rotated_key = query.new_empty(query.shape), key.new_empty(key.shape)
         kernel(
             positions.data_ptr(),
             query.data_ptr(),
             key.data_ptr(),
             cos_sin_cache.data_ptr(),
-            turned_query.data_ptr(),
-            turned_key.data_ptr(),
+            rotated_query.data_ptr(),
+            rotated_key.data_ptr(),
             *query.shape[:2],
             *key.shape[1:],
             *query.stride()[:2],
             *key.stride()[:2],
             torch.get_num_threads(),
         )
-        return turned_query, turned_key
+        return rotated_query, rotated_key
 
     def silu_and_mul(self, x: Tensor) -> Tensor:
         """See `Ops.silu_and_mul`."""

@@ -114,11 +114,11 @@ def _compile(compiler: str, openmp: str) -> str:
         subprocess.TimeoutExpired: the compiler took too long.
         OSError: the cache folder cannot be written, or others may write to it.
     """
-    here = Path(__file__).parent
+    sources = Path(__file__).parent
     native = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
     digest = hashlib.sha256()
     for source in (*_HEADERS, *_SOURCES):
-        digest.update((here / source).read_bytes())
+        digest.update((sources / source).read_bytes())
     digest.update(repr([compiler, os.stat(compiler).st_mtime_ns, openmp, native, *_FLAGS, _cpu()]).encode())
     folder = _folder()
     library = folder / f"{digest.hexdigest()[:24]}.so"
@@ -133,7 +133,7 @@ def _compile(compiler: str, openmp: str) -> str:
                 compiler,
                 *_FLAGS,
                 native,
-                *(str(here / source) for source in _SOURCES),
+                *(str(sources / source) for source in _SOURCES),
                 "-o",
                 str(output),
                 openmp,

@@ -83,17 +83,17 @@ def rotary_embedding_kernel(
     # int64: tokens * query_token_stride can exceed 2^31
     token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)).to(tl.int64)[:, None, None]
     pair = tl.arange(0, BLOCK_HALF)[None, None, :]
-    here = (token < tokens) & (pair < HALF)  # [BLOCK_TOKENS, 1, BLOCK_HALF]
+    in_range = (token < tokens) & (pair < HALF)  # [BLOCK_TOKENS, 1, BLOCK_HALF]
     position = tl.load(positions + token, mask=token < tokens, other=0)
     row = cos_sin_cache + position * (2 * HALF) + pair
-    cos = tl.load(row, mask=here, other=0.0).to(tl.float32)
-    sin = tl.load(row + HALF, mask=here, other=0.0).to(tl.float32)
+    cos = tl.load(row, mask=in_range, other=0.0).to(tl.float32)
+    sin = tl.load(row + HALF, mask=in_range, other=0.0).to(tl.float32)
 
     head = tl.arange(0, BLOCK_Q)[None, :, None]
-    inside = here & (head < Q_HEADS)
+    inside = in_range & (head < Q_HEADS)
     _rotate(query, query_out, token, head, pair, inside, cos, sin, query_token_stride, query_head_stride, Q_HEADS, HALF)
     head = tl.arange(0, BLOCK_K)[None, :, None]
-    inside = here & (head < K_HEADS)
+    inside = in_range & (head < K_HEADS)
     _rotate(key, key_out, token, head, pair, inside, cos, sin, key_token_stride, key_head_stride, K_HEADS, HALF)
 
 

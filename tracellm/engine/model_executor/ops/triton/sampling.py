@@ -88,16 +88,16 @@ def top_k_top_p_kernel(
     if HAS_K:
         k = tl.load(top_k + row)
         if k < vocabulary:
-            one = tl.full((), 1 << 30, tl.uint32)  # place value of the current digit
+            unit = tl.full((), 1 << 30, tl.uint32)  # place value of the current digit
             for _ in range(_DIGITS):
-                candidates = least + digits * one  # [4, 1]
-                reaching = tl.full((4,), 0, tl.int32)
+                candidates = least + digits * unit  # [4, 1]
+                counts = tl.full((4,), 0, tl.int32)
                 for start in range(0, vocabulary, BLOCK_N):
                     inside = start + column < vocabulary
                     key = _key(tl.load(scores_at + start + column, mask=inside, other=0.0))
-                    reaching += tl.sum((inside & (key >= candidates)).to(tl.int32), axis=1)
-                least += one * _greatest(reaching >= k)
-                one = one >> 2
+                    counts += tl.sum((inside & (key >= candidates)).to(tl.int32), axis=1)
+                least += unit * _greatest(counts >= k)
+                unit = unit >> 2
 
     if HAS_P:
         p = tl.load(top_p + row)
@@ -108,24 +108,24 @@ def top_k_top_p_kernel(
                 largest = tl.maximum(
                     largest, tl.max(tl.load(scores_at + start + column, mask=inside, other=-float("inf")))
                 )
-            wanted = tl.full((), 0.0, tl.float32)
+            target = tl.full((), 0.0, tl.float32)
             for start in range(0, vocabulary, BLOCK_N):
                 inside = start + column < vocabulary
                 scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
-                wanted += p * tl.sum(tl.where(_key(scores) >= least, tl.exp(scores - largest), 0.0))
+                target += p * tl.sum(tl.where(_key(scores) >= least, tl.exp(scores - largest), 0.0))
 
             lower = tl.full((), 0, tl.uint32)
-            one = tl.full((), 1 << 30, tl.uint32)
+            unit = tl.full((), 1 << 30, tl.uint32)
             for _ in range(_DIGITS):
-                candidates = lower + digits * one  # [4, 1]
-                together = tl.full((4,), 0.0, tl.float32)
+                candidates = lower + digits * unit  # [4, 1]
+                sums = tl.full((4,), 0.0, tl.float32)
                 for start in range(0, vocabulary, BLOCK_N):
                     inside = start + column < vocabulary
                     scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
                     reaches = _key(scores) >= candidates  # [4, BLOCK_N]
-                    together += tl.sum(tl.where(reaches, tl.exp(scores - largest), 0.0), axis=1)
-                lower += one * _greatest(together >= wanted)
-                one = one >> 2
+                    sums += tl.sum(tl.where(reaches, tl.exp(scores - largest), 0.0), axis=1)
+                lower += unit * _greatest(sums >= target)
+                unit = unit >> 2
             least = tl.maximum(least, lower)  # equal, at the least, but for the rounding of the sums
 
     for start in range(0, vocabulary, BLOCK_N):
