@@ -7,9 +7,8 @@ import pytest
 from tests.engine.sched.harness import make_config, make_spec
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.vllm_config import VllmConfig
-from tracellm.engine.core.kv_cache.kv_cache_groups import get_kv_cache_groups, get_max_num_blocks
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
-from tracellm.engine.core.kv_cache.kv_cache_utils import get_kv_cache_config
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_kv_cache_config, get_kv_cache_groups, get_max_num_blocks
 
 
 def layers(*windows: int | None) -> dict[str, AttentionSpec]:

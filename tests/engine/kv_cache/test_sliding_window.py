@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.engine.kv_cache.test_kv_cache_manager import start
 from tests.engine.sched.harness import make_config, make_kv_cache_config, make_request
-from tracellm.engine.core.kv_cache.kv_cache_groups import get_num_blocks_alone
 from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheManager
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_num_blocks_alone
 from tracellm.engine.core.request import Request
 
 BLOCK = 4

@@ -13,8 +13,7 @@ from tests.engine.sched.harness import (
     make_spec,
     sample,
 )
-from tracellm.engine.core.kv_cache.kv_cache_groups import get_max_num_blocks
-from tracellm.engine.core.kv_cache.kv_cache_utils import get_block_hash, hash_block_tokens
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_block_hash, get_max_num_blocks, hash_block_tokens
 from tracellm.engine.core.request import Request, RequestStatus
 
 __all__ = ["BLOCK", "EOS", "MAX_MODEL_LEN", "CheckedScheduler"]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracellm.engine.config import envs
 from tracellm.engine.config.errors import EngineError, ModelLoadError, first_line
-from tracellm.engine.config.hub import local_folder
 from tracellm.engine.config.libraries import import_libraries
 from tracellm.engine.config.rope_config import get_rope_parameters
 
@@ -34,6 +33,7 @@ __all__ = [
     "get_generation_config",
     "get_max_model_len",
     "is_bundled",
+    "local_folder",
     "resolve_model",
 ]
 
@@ -43,6 +43,8 @@ _BUNDLED_FOLDER = Path(__file__).parents[2] / BUNDLED_MODEL
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+_SMALL_FILES = ["*.json", "*.txt", "*.jinja", "*.model"]
+_WEIGHTS = ["*.safetensors"]
 _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
@@ -79,6 +81,31 @@ def is_bundled(folder: Path) -> bool:
 
 HfOverrides: TypeAlias = "Mapping[str, Any] | Callable[[PretrainedConfig], PretrainedConfig]"
 """Changes to config.json: entries, or a function from the configuration to the changed one."""
+
+
+def local_folder(model: str, *, weights: bool = False) -> Path:
+    """Return the directory of the model's files; those of a hub id are downloaded, unless in the local cache.
+
+    Without `weights` only configuration, tokenizer and chat template are downloaded.
+
+    vLLM: vllm/model_executor/model_loader/weight_utils.py::download_weights_from_hf. Left out: revisions, ModelScope,
+    the choice of a download directory.
+
+    Raises:
+        ModelLoadError: there is no such directory, and the download failed.
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=_SMALL_FILES + (_WEIGHTS if weights else [])))
+    except Exception as error:  # the client raises many kinds: offline, unknown repository, no access, disk full
+        raise ModelLoadError(
+            f"There is no model `{model}`: it is not a directory, and downloading it from the Hugging Face hub failed "
+            f"({first_line(error)}). Check the name and the network, or give the directory of a downloaded model."
+        ) from None
 
 
 def get_config(model: str, hf_overrides: HfOverrides | None = None) -> PretrainedConfig:

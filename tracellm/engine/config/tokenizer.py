@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import ModelLoadError, first_line
-from tracellm.engine.config.hf_config import is_bundled
-from tracellm.engine.config.hub import local_folder
+from tracellm.engine.config.hf_config import is_bundled, local_folder
 from tracellm.engine.config.libraries import import_libraries
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import torch
 
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.vllm_config import SchedulerConfig, VllmConfig
-from tracellm.engine.core.kv_cache.kv_cache_groups import get_bytes_per_block, get_kv_cache_groups, get_max_num_blocks
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_bytes_per_block, get_kv_cache_groups, get_max_num_blocks
 
 if TYPE_CHECKING:
     from tracellm.engine.worker.gpu_model_runner import GPUModelRunner

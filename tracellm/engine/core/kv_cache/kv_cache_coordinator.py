@@ -140,7 +140,7 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
     """Coordinator of a model with full attention and one other kind.
 
     vLLM: vllm/v1/core/kv_cache_coordinator.py::HybridKVCacheCoordinator. It verifies that there are two kinds, with
-    consecutive groups; here `kv_cache_groups.py` ensures both.
+    consecutive groups; here `get_kv_cache_groups` ensures both.
     """
 
     def __init__(self, kv_cache_config: KVCacheConfig) -> None:

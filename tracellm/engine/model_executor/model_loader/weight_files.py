@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracellm.engine.config.errors import ModelLoadError
-from tracellm.engine.config.hub import local_folder
+from tracellm.engine.config.hf_config import local_folder
 
 __all__ = ["WeightFiles", "find_weight_files"]
 

@@ -1,6 +1,7 @@
 """Llama 1 to 3: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
 
-Built on qwen2.py: Llama differs only in its biases. Mistral and Phi-3 are built on this file.
+Built on qwen2.py: Llama differs only in its biases. Mistral, at the end, adds a sliding window. Phi-3 is built on this
+file.
 
 config.json's `pretraining_tp` is ignored: it splits matrix products for training, and only affects rounding.
 
@@ -20,7 +21,7 @@ from tracellm.engine.model_executor.models.qwen2 import (
     Qwen2Model,
 )
 
-__all__ = ["LlamaAttention", "LlamaDecoderLayer", "LlamaForCausalLM", "LlamaMLP", "LlamaModel"]
+__all__ = ["LlamaAttention", "LlamaDecoderLayer", "LlamaForCausalLM", "LlamaMLP", "LlamaModel", "MistralForCausalLM"]
 
 
 class LlamaMLP(Qwen2MLP):
@@ -55,3 +56,10 @@ class LlamaForCausalLM(Qwen2ForCausalLM):
     """Model with its output layer."""
 
     model_cls: ClassVar = LlamaModel
+
+
+class MistralForCausalLM(LlamaForCausalLM):
+    """Mistral, whose `sliding_window` in config.json `LlamaAttention` reads; null in later versions: full attention.
+
+    Information still travels n windows back in n layers. (https://arxiv.org/abs/2310.06825)
+    """

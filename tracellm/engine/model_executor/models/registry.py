@@ -21,7 +21,7 @@ _MODELS = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
+    "MistralForCausalLM": "llama",
     "OPTForCausalLM": "opt",
     "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
