@@ -15,7 +15,7 @@ from scripts.server_tables import ENGINE
 from tests.mermaid import ParseMermaid
 from tracellm.cli.commands.serve import SERVER_DEFAULTS
 from tracellm.cli.options import engine_options
-from tracellm.engine.entrypoints.openai.routes import PATHS
+from tracellm.engine.entrypoints.openai.api_server import PATHS
 from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.texts import Language
 from tracellm.trace import names

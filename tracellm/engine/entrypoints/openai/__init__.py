@@ -2,7 +2,8 @@
 
 A chat request passes through these modules:
 
-1. `routes.py` selects the serving class; `http_requests.py` reads the body and validates it against `protocol.py`.
+1. The route in `api_server.py` selects the serving class; `http_requests.py` reads the body and validates it against
+   `protocol.py`.
 2. `serving_chat.py`: `create_chat_completion` builds the prompt and parameters with the methods of `serving_engine.py`,
    and calls `AsyncLLM.generate`.
 3. `chat_completion_full_generator` or `chat_completion_stream_generator` builds the response. `http_responses.py` sends

@@ -1,4 +1,4 @@
-"""The server from startup to shutdown: its socket, engine and application.
+"""The server from startup to shutdown: its socket, engine, application and routes.
 
     from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
@@ -6,9 +6,10 @@
     asyncio.run(run_server(ServeArgs(engine_args=EngineArgs(), port=8000)))
 
 The port is bound before the model is loaded, so a port in use fails early. The socket listens only when the engine is
-ready.
+ready. A route reads the request's body and passes it to the serving class of its path.
 
-vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, TLS, LoRA, HTTP metrics.
+vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, TLS, LoRA, HTTP metrics; /docs and
+/openapi.json, and the routes of other models and APIs.
 """
 
 from __future__ import annotations
@@ -20,16 +21,29 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
-from tracellm.engine.entrypoints.openai.http_requests import AuthenticationMiddleware, XRequestIdMiddleware
-from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers
+from tracellm.engine.entrypoints.openai.http_requests import (
+    AuthenticationMiddleware,
+    XRequestIdMiddleware,
+    read_request,
+)
+from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers, respond
 from tracellm.engine.entrypoints.openai.launcher import interrupt_on_signals, serve_http
-from tracellm.engine.entrypoints.openai.routes import PATHS, router
+from tracellm.engine.entrypoints.openai.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+    TokenizeRequest,
+)
 from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
 from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
@@ -37,6 +51,7 @@ from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServin
 from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = [
+    "PATHS",
     "build_app",
     "build_async_engine_client",
     "build_async_engine_client_from_engine_args",
@@ -48,6 +63,98 @@ __all__ = [
 ]
 
 _BACKLOG = 2048
+
+# -- routes ------------------------------------------------------------------------------------------------------------
+
+router = APIRouter()
+
+
+@router.post("/v1/chat/completions")
+async def create_chat_completion(raw_request: Request) -> Response:
+    """Generate the next message of a conversation."""
+    request = await read_request(raw_request, ChatCompletionRequest)
+    serving = raw_request.app.state.openai_serving_chat
+    return await respond(raw_request, serving.create_chat_completion(request, raw_request))
+
+
+@router.post("/v1/completions")
+async def create_completion(raw_request: Request) -> Response:
+    """Generate text after prompts."""
+    request = await read_request(raw_request, CompletionRequest)
+    serving = raw_request.app.state.openai_serving_completion
+    return await respond(raw_request, serving.create_completion(request, raw_request))
+
+
+@router.post("/tokenize")
+async def tokenize(raw_request: Request) -> Response:
+    """Return the tokens of a text or a conversation."""
+
+    def select_model(data: dict[str, Any]) -> type[TokenizeRequest]:
+        return TokenizeChatRequest if "messages" in data else TokenizeCompletionRequest
+
+    request: TokenizeRequest = await read_request(raw_request, select_model)
+    serving = raw_request.app.state.openai_serving_tokenization
+    return await respond(raw_request, serving.create_tokenize(request, raw_request))
+
+
+@router.post("/detokenize")
+async def detokenize(raw_request: Request) -> Response:
+    """Return the text of tokens."""
+    request = await read_request(raw_request, DetokenizeRequest)
+    serving = raw_request.app.state.openai_serving_tokenization
+    return await respond(raw_request, serving.create_detokenize(request, raw_request))
+
+
+@router.get("/v1/models")
+async def show_available_models(raw_request: Request) -> Response:
+    """List the served model names."""
+    return await respond(raw_request, raw_request.app.state.openai_serving_models.show_available_models())
+
+
+@router.get("/v1/models/{model_name:path}")
+async def show_model(model_name: str, raw_request: Request) -> Response:
+    """Return one served model name; names may contain slashes."""
+    return await respond(raw_request, raw_request.app.state.openai_serving_models.show_model(model_name))
+
+
+@router.get("/health")
+@router.get("/ping")
+@router.post("/ping")
+async def health(raw_request: Request) -> Response:
+    """Return status 200, or 503 if the engine has died."""
+    try:
+        await raw_request.app.state.engine_client.check_health()
+    except EngineDeadError:
+        return Response(status_code=503)
+    return Response(status_code=200)
+
+
+@router.get("/load")
+async def get_server_load_metrics(raw_request: Request) -> dict[str, int]:
+    """Return the number of requests in progress."""
+    return {"server_load": raw_request.app.state.server_load_metrics}
+
+
+@router.get("/version")
+async def show_version() -> dict[str, str]:
+    """Return the version of tracellm."""
+    from tracellm import __version__
+
+    return {"version": __version__}
+
+
+@router.get("/metrics")
+async def metrics(raw_request: Request) -> Response:
+    """Return the engine's metrics in Prometheus' text format; empty under --disable-log-stats."""
+    registry = raw_request.app.state.engine_client.prometheus_registry
+    return Response(b"" if registry is None else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+PATHS = sorted({route.path for route in router.routes if isinstance(route, APIRoute)})
+"""All paths, for the error of an unknown path."""
+
+
+# -- startup -----------------------------------------------------------------------------------------------------------
 
 
 def create_server_socket(host: str, port: int) -> socket.socket:
