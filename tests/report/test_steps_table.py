@@ -137,7 +137,7 @@ def test_of_several_steps_the_range_is_said():
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        (CutShort.token_budget(budget=64, wanted=20, given=3), ("20", "3", "64")),
+        (CutShort.token_budget(budget=64, wanted=20, scheduled=3), ("20", "3", "64")),
         (CutShort.chunk_threshold(threshold=8, wanted=20), ("20", "8")),
         (NotScheduledReason.max_num_seqs(limit=4, running=4), ("max_num_seqs", "4")),
         (NotScheduledReason.no_free_blocks(needed=5, free=2), ("5", "2")),

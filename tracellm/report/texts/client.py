@@ -74,7 +74,7 @@ EN = {
     "client.from.multiprocess_mode.argument": "the argument of that name",
     "client.from.multiprocess_mode.environment": "VLLM_ENABLE_V1_MULTIPROCESSING={value} in the environment; no "
     "argument was given",
-    "client.from.multiprocess_mode.default": "the default here: no argument was given, and "
+    "client.from.multiprocess_mode.default": "the default here, since no argument was given and "
     "VLLM_ENABLE_V1_MULTIPROCESSING is not set",
     "client.from.multiprocess_mode.async": "AsyncLLM makes it True",
     "client.from.asyncio_mode.async": "AsyncLLM makes it True; LLM is synchronous",
@@ -126,7 +126,7 @@ ZH = {
     "client.from.multiprocess_mode": "来自 LLM 的同名参数，没有则看 VLLM_ENABLE_V1_MULTIPROCESSING，这里默认为 0",
     "client.from.multiprocess_mode.argument": "同名参数",
     "client.from.multiprocess_mode.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING={value}；没有传入参数",
-    "client.from.multiprocess_mode.default": "这里的默认值：没有传入参数，"
+    "client.from.multiprocess_mode.default": "这里的默认值；没有传入参数，"
     "也没有设置环境变量 VLLM_ENABLE_V1_MULTIPROCESSING",
     "client.from.multiprocess_mode.async": "AsyncLLM 使它为 True",
     "client.from.asyncio_mode.async": "AsyncLLM 使它为 True；LLM 是同步接口",
