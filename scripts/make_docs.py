@@ -208,9 +208,7 @@ def main() -> None:
         make(Path(temporary))
     with tempfile.TemporaryDirectory() as temporary:
         make_server_pages(Path(temporary))
-    for name in understand_docs.PAGES:
-        understand_docs.make(name)
-        print(f"made docs/understand/{name}.md")
+    understand_docs.make(understand_docs.PAGES)
     vllm_docs.main()
 
 

@@ -1,9 +1,9 @@
-"""The runs on the pages of docs/understand: each page has its own scripts, with the output of a recorded run.
+"""Generated parts of the pages in docs/understand: the output of the scripts on each page.
 
-A page marks a script with `<!-- run: NAME -->`, the line before its Python block; options of `tracellm.explain` may
-follow the name, as in `<!-- run: NAME only="Scheduler KVCacheManager" -->`. All scripts of a page are run in one
-process. Their outputs stand between the marks `made: NAME-steps`, `NAME-stdout` and `NAME-sequence`. The Chinese page
-has the same scripts, which are not run again.
+A script is a Python block below the line `<!-- run: NAME -->`. Options of `tracellm.explain` may follow the name, as in
+`<!-- run: NAME only="Scheduler KVCacheManager" -->`. Its outputs stand between the marks `made: NAME-steps`,
+`NAME-stdout` and `NAME-sequence`. The scripts of several pages run in one process, and those with only a `stdout`
+mark run without a recording. The Chinese page has the same scripts and shows the same runs.
 
 `python -m scripts.understand_docs PAGE` writes one page in both languages; `make_docs.py` writes all of them.
 """
@@ -14,11 +14,15 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tracellm.cli.app import parse
+from tracellm.report.texts import LANGUAGES, Language
+
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
 __all__ = ["PAGES", "make", "page_of", "record", "scripts_of", "shown"]
 
@@ -31,7 +35,7 @@ _OPTION = re.compile(r'(\w+)="([^"]*)"')
 _MADE = re.compile(r"(<!-- made: (?P<run>[\w-]+)-(?P<kind>steps|stdout|sequence) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def page_of(name: str, lang: str) -> Path:
+def page_of(name: str, lang: Language) -> Path:
     """Return the path of a page in a language."""
     return _HOME / f"{name}.md" if lang == "en" else ROOT / "docs" / "zh" / "understand" / f"{name}.md"
 
@@ -41,64 +45,72 @@ def scripts_of(page: str) -> dict[str, tuple[dict[str, str], str]]:
     return {found["name"]: (dict(_OPTION.findall(found["options"])), found["code"]) for found in _RUN.finditer(page)}
 
 
-def record(name: str, folder: Path) -> None:
-    """Run the scripts of a page, in a process of its own; their run folders and outputs go into `folder`.
+def record(names: Sequence[str], folder: Path) -> None:
+    """Run the scripts of pages in new processes, with run folders and outputs in `folder`.
+
+    A page with a sequence diagram has its own process, as the diagram shows the import of torch.
 
     Raises:
         subprocess.CalledProcessError: a script failed.
     """
-    subprocess.run(
-        [sys.executable, "-m", "scripts.understand_docs", "--record", name, str(folder)], cwd=ROOT, check=True
-    )
+    alone = [name for name in names if "-sequence -->" in page_of(name, "en").read_text(encoding="utf-8")]
+    groups = [[name for name in names if name not in alone], *([name] for name in alone)]
+    command = [sys.executable, "-m", "scripts.understand_docs", "--record", str(folder)]
+    processes = [subprocess.Popen([*command, *pages], cwd=ROOT) for pages in groups if pages]
+    for process in processes:
+        if process.wait() != 0:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
 
 
-def shown(name: str, lang: str, folder: Path) -> str:
-    """Return the page's text with what the runs in `folder` show."""
+def shown(name: str, lang: Language, folder: Path) -> str:
+    """Return the page's text with the output of the runs in `folder`."""
 
     def block(found: re.Match[str]) -> str:
-        run = folder / found["run"]
         if found["kind"] == "stdout":
-            text = f"```text\n{(folder / f'{run.name}.txt').read_text(encoding='utf-8').rstrip()}\n```\n"
+            text = (folder / f"{found['run']}.txt").read_text(encoding="utf-8")
         else:
-            text = subprocess.run(
-                [sys.executable, "-m", "tracellm", "show", str(run), found["kind"], "--lang", lang],
-                cwd=ROOT,
-                capture_output=True,
-                encoding="utf-8",
-                check=True,
-            ).stdout
-            text = f"```{'mermaid' if found['kind'] == 'sequence' else 'text'}\n{text.rstrip()}\n```\n"
-        return found[1] + text + found[4]
+            text = _stdout_of(parse(["show", str(folder / found["run"]), found["kind"], "--lang", lang], lang))
+        return f"{found[1]}```{'mermaid' if found['kind'] == 'sequence' else 'text'}\n{text.rstrip()}\n```\n{found[4]}"
 
     return _MADE.sub(block, page_of(name, lang).read_text(encoding="utf-8"))
 
 
-def make(name: str) -> None:
-    """Write a page in both languages."""
+def make(names: Sequence[str]) -> None:
+    """Write pages in both languages."""
     with tempfile.TemporaryDirectory() as temporary:
-        record(name, Path(temporary))
-        for lang in ("en", "zh"):
-            page_of(name, lang).write_text(shown(name, lang, Path(temporary)), encoding="utf-8")
+        record(names, Path(temporary))
+        for name in names:
+            for lang in LANGUAGES:
+                page_of(name, lang).write_text(shown(name, lang, Path(temporary)), encoding="utf-8")
+            print(f"made docs/understand/{name}.md")
 
 
 def _run_scripts(name: str, folder: Path) -> None:
     """Run the scripts of a page in this process."""
     import tracellm
 
-    for run, (options, code) in scripts_of(page_of(name, "en").read_text(encoding="utf-8")).items():
+    page = page_of(name, "en").read_text(encoding="utf-8")
+    recorded = {found["run"] for found in _MADE.finditer(page) if found["kind"] != "stdout"}
+    for run, (options, code) in scripts_of(page).items():
         sys.argv = [f"{run}.py"]
-        more: dict[str, Any] = {name: value.split() for name, value in options.items()}
-        said = io.StringIO()
-        with (
-            tracellm.explain(folder / run, lang="en", **more),
-            contextlib.redirect_stdout(said),
-        ):
-            exec(compile(code, f"{run}.py", "exec"), {"__name__": "__main__"})
-        (folder / f"{run}.txt").write_text(said.getvalue(), encoding="utf-8")
+        script = compile(code, f"{run}.py", "exec")
+        patterns: dict[str, Any] = {option: value.split() for option, value in options.items()}
+        with tracellm.explain(folder / run, lang="en", **patterns) if run in recorded else contextlib.nullcontext():
+            stdout = _stdout_of(partial(exec, script, {"__name__": "__main__"}))
+        (folder / f"{run}.txt").write_text(stdout, encoding="utf-8")
+
+
+def _stdout_of(job: Callable[[], object]) -> str:
+    """Return what `job` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+        job()
+    return stdout.getvalue()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--record":
-        _run_scripts(sys.argv[2], Path(sys.argv[3]))
+        target, pages = Path(sys.argv[2]), sys.argv[3:]
+        for page in pages:
+            _run_scripts(page, target)
     else:
-        make(sys.argv[1])
+        make(sys.argv[1:])

@@ -7,15 +7,23 @@ import pytest
 
 from scripts.make_docs import normal
 from scripts.understand_docs import PAGES, page_of, record, scripts_of, shown
+from tracellm.report.texts import LANGUAGES
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """New runs of the scripts of all pages, in one process."""
+    folder = tmp_path_factory.mktemp("understand")
+    record(PAGES, folder)
+    return folder
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_shows_what_its_scripts_do(name: str, tmp_path: Path) -> None:
+def test_a_page_shows_what_its_scripts_do(name: str, runs: Path) -> None:
     """Both languages of a page show a new run of its scripts, apart from times."""
-    record(name, tmp_path)
-    for lang in ("en", "zh"):
+    for lang in LANGUAGES:
         page = page_of(name, lang)
-        assert normal(page.read_text(encoding="utf-8")) == normal(shown(name, lang, tmp_path)), (
+        assert normal(page.read_text(encoding="utf-8")) == normal(shown(name, lang, runs)), (
             f"{page} is stale: run `make docs`"
         )
 
@@ -23,7 +31,7 @@ def test_a_page_shows_what_its_scripts_do(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_both_languages_have_the_same_scripts(name: str) -> None:
     """The Chinese page has the scripts and the shown parts of the English one, in its order."""
-    english, chinese = (page_of(name, lang).read_text(encoding="utf-8") for lang in ("en", "zh"))
+    english, chinese = (page_of(name, lang).read_text(encoding="utf-8") for lang in LANGUAGES)
     assert scripts_of(english) == scripts_of(chinese)
     assert re.findall(r"<!-- made: .* -->", english) == re.findall(r"<!-- made: .* -->", chinese)
 
