@@ -1,11 +1,12 @@
-"""Writes the output of real runs into the documentation: `python scripts/make_docs.py`, or `make docs`.
+"""Write the output of real runs into the documentation: `python scripts/make_docs.py`, or `make docs`.
 
 The generated parts of a page in docs/ (and the READMEs) are between `<!-- made: NAME -->` and `<!-- end -->`.
 `examples/hello.py` runs once in each language, for the pages in `PAGES`. docs/clients.md, docs/server.md and
 docs/vllm.md show their own runs (client_docs.py, server_docs.py, vllm_docs.py). Each page of docs/understand has its
-own scripts (understand_docs.py). The tables of docs/spans.md come from the catalog (span_docs.py), those of
-docs/reading.md from the files (reading_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if a page
-differs from a run.
+own scripts (understand_docs.py), as has docs/compare.md. The tables of docs/spans.md come from the catalog
+(span_docs.py), those of docs/reading.md from the files (reading_docs.py), docs/cli.md and docs/settings.md from the
+commands and the engine's arguments (reference_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if
+a page differs from a run.
 """
 
 import ast
@@ -24,13 +25,15 @@ from scripts import (  # noqa: E402  (found by the line above when this file is 
     client_docs,
     export_docs,
     reading_docs,
+    reference_docs,
     server_docs,
     span_docs,
     understand_docs,
     vllm_docs,
 )
+from tracellm.report.texts import Language  # noqa: E402
 
-PAGES = {
+PAGES: dict[Language, list[str]] = {
     "en": [
         "README.md",
         "docs/first-run.md",
@@ -40,6 +43,8 @@ PAGES = {
         "docs/spans.md",
         "docs/export.md",
         "docs/as-vllm.md",
+        "docs/cli.md",
+        "docs/settings.md",
     ],
     "zh": [
         "README.zh.md",
@@ -48,19 +53,21 @@ PAGES = {
         "docs/zh/clients.md",
         "docs/zh/export.md",
         "docs/zh/as-vllm.md",
+        "docs/zh/cli.md",
+        "docs/zh/settings.md",
     ],
 }
-"""The pages that hold something made, by the language that they speak."""
+"""Pages with generated parts, by language."""
 
 MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 TWO_PROCESSES = re.compile(
     r"clients-(table|messages|diff|check-two-processes|diagram-(two-processes|asyncio))|server-diagram"
 )
-"""What is made of runs with two processes: in which order these got to do something differs from run to run."""
+"""Parts generated from runs with two processes, whose order varies between runs."""
 
 
-def explain(lang: str, folder: Path) -> dict[str, str]:
+def explain(lang: Language, folder: Path) -> dict[str, str]:
     """Run the example explained, 80 columns wide, into `folder`; return its stdout and stderr."""
     done = subprocess.run(
         [
@@ -84,7 +91,7 @@ def explain(lang: str, folder: Path) -> dict[str, str]:
     return {"stdout": done.stdout, "stderr": done.stderr}
 
 
-def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
+def blocks(lang: Language, folder: Path, said: dict[str, str]) -> dict[str, str]:
     """Return the generated parts for a run, by name, in Markdown."""
     log = said["stderr"].replace(str(folder), "tracellm-runs/hello-20260101-120000").replace(f"{ROOT}/", "")
     boxes = re.split(r"(?m)^(?=== )", log)
@@ -115,6 +122,7 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
         **export_docs.blocks(lang, folder),
         **as_vllm_docs.blocks(lang),
         **reading_docs.blocks(lang),
+        **reference_docs.blocks(lang),
     }
 
 

@@ -1,4 +1,4 @@
-"""The generated tables of docs/server.md: the options of `tracellm serve`, and the metrics."""
+"""Generated tables of docs/server.md: the options of `tracellm serve`, and the metrics."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -29,52 +29,77 @@ HEADS = {
 }
 
 ENGINE = {
-    "tokenizer": ("a directory or hub id, if not the model's", "分词器的目录或 hub 名字，如果不用模型自带的"),
-    "skip_tokenizer_init": ("no tokenizer: token ids in, token ids out", "不要分词器：输入输出都是 token id"),
+    "tokenizer": (
+        "directory or hub id of the tokenizer; default: the model's",
+        "分词器的目录或 hub 名字；默认用模型自带的",
+    ),
+    "skip_tokenizer_init": (
+        "load no tokenizer: prompts and outputs are token ids",
+        "不加载分词器：输入和输出都是 token id",
+    ),
     "dtype": (
-        "auto (as the checkpoint has it), float32, bfloat16, float16",
-        "auto（按权重文件）、float32、bfloat16、float16",
+        "auto (the checkpoint's dtype; bfloat16 for a float32 checkpoint), float32, bfloat16 or float16",
+        "auto（按 checkpoint；float32 的 checkpoint 用 bfloat16）、float32、bfloat16 或 float16",
     ),
-    "hf_overrides": ("entries of config.json to change", "要改动的 config.json 条目"),
+    "hf_overrides": ("entries of config.json to replace", "要覆盖的 config.json 条目"),
     "generation_config": (
-        "whose sampling defaults: auto (the model's), vllm (none), or a directory",
-        "采用谁的采样默认值：auto（模型的）、vllm（不采用），或一个目录",
+        "source of sampling defaults: auto (the model), vllm (none) or a directory",
+        "采样默认值的来源：auto（模型）、vllm（不采用）或一个目录",
     ),
-    "override_generation_config": ("sampling defaults of your own", "自定的采样默认值"),
-    "seed": ("for requests without a seed of their own", "请求没有自带种子时使用"),
+    "override_generation_config": ("sampling defaults to replace", "要覆盖的采样默认值"),
+    "seed": ("seed for requests without their own", "请求没有自己的种子时使用"),
     "max_model_len": (
-        "the most tokens of prompt and output; by default the model's",
-        "提示词与输出合计的最多 token 数；默认是模型的",
+        "maximum number of tokens of prompt and output together; default: the model's",
+        "prompt 与输出合计的最大 token 数；默认取自模型",
     ),
-    "gpu_memory_utilization": ("the share of a GPU's memory to use", "GPU 显存使用的比例"),
-    "block_size": ("tokens in a KV block", "一个 KV 块的 token 数"),
-    "num_gpu_blocks_override": ("so many KV blocks, whatever the memory", "KV 块的个数，不看内存"),
-    "kv_cache_memory_bytes": ("so much memory for the KV cache", "KV 缓存的内存"),
-    "max_num_batched_tokens": ("tokens that one step may compute", "一步最多计算的 token 数"),
-    "max_num_seqs": ("requests that may run at once", "最多同时运行的请求数"),
-    "enable_prefix_caching": ("reuse the blocks of equal beginnings", "重用相同开头的块"),
-    "enable_chunked_prefill": ("long prompts over several steps", "长提示词分几步计算"),
+    "gpu_memory_utilization": ("share of the GPU's memory to use", "使用 GPU 显存的比例"),
+    "block_size": ("tokens per KV block", "每个 KV 缓存块的 token 数"),
+    "num_gpu_blocks_override": ("number of KV blocks, regardless of memory", "KV 缓存块的数量，不考虑内存大小"),
+    "kv_cache_memory_bytes": ("size of the KV cache in bytes", "KV 缓存的大小（字节）"),
+    "max_num_batched_tokens": (
+        "token budget: maximum number of tokens per step",
+        "token 预算：一步最多计算的 token 数",
+    ),
+    "max_num_seqs": ("maximum number of running requests", "同时运行的最大请求数"),
+    "enable_prefix_caching": ("reuse KV blocks of shared prompt prefixes", "复用相同前缀的 KV 缓存块"),
+    "enable_chunked_prefill": (
+        "compute long prompts in chunks over several steps",
+        "分块预填充：长 prompt 分几步计算",
+    ),
     "long_prefill_token_threshold": (
-        "the most tokens of one prompt in a step; 0: no bound",
-        "一个提示词一步最多的 token 数；0 不限",
+        "maximum number of tokens of one prompt per step; 0: no limit",
+        "一个 prompt 每步最多计算的 token 数；0 表示不限",
     ),
-    "scheduling_policy": ("fcfs, or priority: lower goes first", "fcfs，或 priority：数值小的先行"),
-    "disable_hybrid_kv_cache_manager": ("sliding windows keep all their blocks", "滑动窗口也保留所有的块"),
-    "max_logprobs": ("the most log probabilities a request may ask for", "一个请求最多可要的对数概率个数"),
+    "scheduling_policy": (
+        "fcfs (first come, first served) or priority (lower values first)",
+        "fcfs（先到先服务）或 priority（数值小的优先）",
+    ),
+    "disable_hybrid_kv_cache_manager": (
+        "keep all blocks in layers with a sliding window",
+        "滑动窗口的层也保留全部块",
+    ),
+    "max_logprobs": (
+        "maximum number of log probabilities per token that a request may ask for; -1: no limit",
+        "请求中每个 token 最多可要的对数概率个数；-1 表示不限",
+    ),
     "logprobs_mode": (
-        "raw_logprobs, raw_logits, processed_logprobs or processed_logits",
-        "raw_logprobs、raw_logits、processed_logprobs 或 processed_logits",
+        "raw_logprobs or raw_logits (before penalties and temperature), "
+        "processed_logprobs or processed_logits (after them)",
+        "raw_logprobs 或 raw_logits（惩罚和温度之前），processed_logprobs 或 processed_logits（之后）",
     ),
-    "enforce_eager": ("no CUDA graphs: every step's layers are called", "不用 CUDA graph：每一步都调用各层"),
+    "enforce_eager": ("use no CUDA graphs", "不使用 CUDA graph"),
     "async_scheduling": (
-        "decide a step while the step before is still computed; by default on a GPU only",
-        "上一步还在计算时就决定下一步；默认只在 GPU 上",
+        "schedule a step before the previous one has ended; default: only on a GPU",
+        "上一步结束之前就调度下一步；默认只在 GPU 上",
     ),
     "attention_backend": (
-        "what computes the layers: cpu, torch or triton; by default what suits the device",
-        "由什么计算各层：cpu、torch 或 triton；默认选适合设备的",
+        "implementation of the layers' operations: cpu, torch or triton; default: by the device",
+        "各层算子的实现：cpu、torch 或 triton；默认按设备选择",
     ),
-    "disable_log_stats": ("no statistics: /metrics is empty", "不做统计：/metrics 为空"),
+    "disable_log_stats": (
+        "collect no statistics: `RequestOutput.metrics` and /metrics are empty",
+        "不做统计：`RequestOutput.metrics` 和 /metrics 为空",
+    ),
 }
 """Descriptions of the engine's options, in English and Chinese."""
 

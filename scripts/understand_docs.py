@@ -1,9 +1,10 @@
-"""Generated parts of the pages in docs/understand: the output of the scripts on each page.
+"""Generated parts of docs/compare.md and of the pages in docs/understand: the output of the scripts on each page.
 
 A script is a Python block below the line `<!-- run: NAME -->`. Options of `tracellm.explain` may follow the name, as in
 `<!-- run: NAME only="Scheduler KVCacheManager" -->`. Its outputs stand between the marks `made: NAME-steps`,
-`NAME-stdout` and `NAME-sequence`. The scripts of several pages run in one process, and those with only a `stdout`
-mark run without a recording. The Chinese page has the same scripts and shows the same runs.
+`NAME-stdout`, `NAME-sequence` and `NAME-diff`, a comparison with the page's first run. The scripts of several pages run
+in one process, and those with only a `stdout` mark run without a recording. The Chinese page has the same scripts and
+shows the same runs.
 
 `python -m scripts.understand_docs PAGE` writes one page in both languages; `make_docs.py` writes all of them.
 """
@@ -20,24 +21,31 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.cli.app import parse
+from tracellm.engine.config.libraries import import_libraries
 from tracellm.report.texts import LANGUAGES, Language
 
 ROOT = Path(__file__).parents[1]
 
-__all__ = ["PAGES", "make", "page_of", "record", "scripts_of", "shown"]
+__all__ = ["PAGES", "UNDERSTAND", "make", "page_of", "record", "scripts_of", "shown"]
 
 _HOME = ROOT / "docs" / "understand"
-PAGES = sorted(path.stem for path in _HOME.glob("*.md"))
+UNDERSTAND = sorted(path.stem for path in _HOME.glob("*.md"))
+"""Pages of docs/understand."""
+PAGES = [*UNDERSTAND, "compare"]
+"""All pages with scripts."""
 _RUN = re.compile(
     r'<!-- run: (?P<name>[\w-]+)(?P<options>(?: \w+="[^"]*")*) -->\n```python\n(?P<code>.*?)```', re.DOTALL
 )
 _OPTION = re.compile(r'(\w+)="([^"]*)"')
-_MADE = re.compile(r"(<!-- made: (?P<run>[\w-]+)-(?P<kind>steps|stdout|sequence) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MADE = re.compile(
+    r"(<!-- made: (?P<run>[\w-]+)-(?P<kind>steps|stdout|sequence|diff) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def page_of(name: str, lang: Language) -> Path:
     """Return the path of a page in a language."""
-    return _HOME / f"{name}.md" if lang == "en" else ROOT / "docs" / "zh" / "understand" / f"{name}.md"
+    docs = ROOT / "docs" if lang == "en" else ROOT / "docs" / "zh"
+    return docs / "understand" / f"{name}.md" if name in UNDERSTAND else docs / f"{name}.md"
 
 
 def scripts_of(page: str) -> dict[str, tuple[dict[str, str], str]]:
@@ -65,14 +73,21 @@ def record(names: Sequence[str], folder: Path) -> None:
 def shown(name: str, lang: Language, folder: Path) -> str:
     """Return the page's text with the output of the runs in `folder`."""
 
+    page = page_of(name, lang).read_text(encoding="utf-8")
+    first = next(iter(scripts_of(page)))
+
     def block(found: re.Match[str]) -> str:
+        run = folder / found["run"]
         if found["kind"] == "stdout":
-            text = (folder / f"{found['run']}.txt").read_text(encoding="utf-8")
+            text = run.with_suffix(".txt").read_text(encoding="utf-8")
+        elif found["kind"] == "diff":
+            with contextlib.chdir(folder):  # for short names of the runs
+                text = _stdout_of(parse(["diff", first, run.name, "--lang", lang], lang))
         else:
-            text = _stdout_of(parse(["show", str(folder / found["run"]), found["kind"], "--lang", lang], lang))
+            text = _stdout_of(parse(["show", str(run), found["kind"], "--lang", lang], lang))
         return f"{found[1]}```{'mermaid' if found['kind'] == 'sequence' else 'text'}\n{text.rstrip()}\n```\n{found[4]}"
 
-    return _MADE.sub(block, page_of(name, lang).read_text(encoding="utf-8"))
+    return _MADE.sub(block, page)
 
 
 def make(names: Sequence[str]) -> None:
@@ -82,7 +97,7 @@ def make(names: Sequence[str]) -> None:
         for name in names:
             for lang in LANGUAGES:
                 page_of(name, lang).write_text(shown(name, lang, Path(temporary)), encoding="utf-8")
-            print(f"made docs/understand/{name}.md")
+            print(f"made {name}.md")
 
 
 def _run_scripts(name: str, folder: Path) -> None:
@@ -91,6 +106,10 @@ def _run_scripts(name: str, folder: Path) -> None:
 
     page = page_of(name, "en").read_text(encoding="utf-8")
     recorded = {found["run"] for found in _MADE.finditer(page) if found["kind"] != "stdout"}
+    if "-diff -->" in page:
+        recorded = set(scripts_of(page))
+    if "-sequence -->" not in page:
+        import_libraries()  # not in the start-up of the first run
     for run, (options, code) in scripts_of(page).items():
         sys.argv = [f"{run}.py"]
         script = compile(code, f"{run}.py", "exec")

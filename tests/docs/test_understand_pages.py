@@ -1,4 +1,4 @@
-"""The pages of docs/understand, compared with runs of their scripts."""
+"""The pages of docs/understand and docs/compare.md, compared with runs of their scripts."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.make_docs import normal
-from scripts.understand_docs import PAGES, page_of, record, scripts_of, shown
+from scripts.understand_docs import PAGES, UNDERSTAND, page_of, record, scripts_of, shown
 from tracellm.report.texts import LANGUAGES
 
 
@@ -36,7 +36,7 @@ def test_both_languages_have_the_same_scripts(name: str) -> None:
     assert re.findall(r"<!-- made: .* -->", english) == re.findall(r"<!-- made: .* -->", chinese)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", UNDERSTAND)
 def test_a_page_answers_three_questions(name: str) -> None:
     """A page has a diagram, the counterpart in vLLM, and three changes with a run of each."""
     text = page_of(name, "en").read_text(encoding="utf-8")
