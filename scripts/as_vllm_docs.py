@@ -1,4 +1,4 @@
-"""The generated parts of docs/as-vllm.md: the table of names, and the messages for missing ones.
+"""Generated parts of docs/as-vllm.md: the table of names, and the messages for missing ones.
 
 `make_docs.py` calls it. The messages come from runs of `tracellm run --engine tracellm`, none of which loads a model.
 """

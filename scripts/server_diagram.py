@@ -1,4 +1,4 @@
-"""The short diagram of one chat request through both processes, in docs/server.md and docs/vllm.md."""
+"""Short diagram of one chat request through both processes, in docs/server.md and docs/vllm.md."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ _SHORT = {
     "UniProcExecutor": ("execute_model", "sample_tokens"),
     "MultiprocExecutor": ("execute_model", "sample_tokens"),
 }
-"""The methods to draw, by class; some classes have other names in some versions of vLLM."""
+"""Methods to draw, by class; some classes have other names in some versions of vLLM."""
 
 
 _BEFORE = {

@@ -1,4 +1,4 @@
-"""The generated parts of docs/server.md: commands with their responses, refusals, and one explained request.
+"""Generated parts of docs/server.md: commands with their responses, refusals, and one explained request.
 
 `record` starts two servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
 The first server responds to all commands, and its engine process is killed at the end. The second is explained, gets

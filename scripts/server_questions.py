@@ -9,7 +9,7 @@ __all__ = [
 ]  # fmt: skip
 
 ADDRESS = "http://127.0.0.1:8000"
-"""The address on the pages; the servers use free ports."""
+"""Address on the pages; the servers use free ports."""
 RUN = "my-run"
 """Run folder of the explained server."""
 CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
@@ -106,7 +106,7 @@ except BadRequestError as error:
     print(error.status_code, error.param, "--", error.body["message"])
 """,
 }
-"""The parts of one program."""
+"""Parts of one program."""
 
 REFUSED = (
     '"tools": [{"type": "function", "function": {"name": "f"}}]',

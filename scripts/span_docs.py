@@ -1,4 +1,4 @@
-"""The generated tables of docs/spans.md: every span and attribute, from the catalog and `tracellm/trace/names.py`.
+"""Generated tables of docs/spans.md: every span and attribute, from the catalog and `tracellm/trace/names.py`.
 
 `make_docs.py` writes them. A test compares recorded runs with `known_spans`.
 """
@@ -18,7 +18,7 @@ from tracellm.trace import names
 __all__ = ["blocks", "known_spans"]
 
 _REGIONS = ("startup", "processes", "request", "step", "runner", "model", "triton_launches")
-"""The catalog's files, in the order of a request's life."""
+"""Files of the catalog, in the order of a request's life."""
 
 
 class _Found(Installation):
@@ -79,11 +79,11 @@ def _own_attributes(span: str) -> str:
     groups: dict[str, list[names.Attribute]] = {}
     for attribute in names.ATTRIBUTES.values():
         groups.setdefault(attribute.group, []).append(attribute)
-    told = []
+    found = []
     for group, members in groups.items():
         mine = [one.name for one in members if span in one.on]
-        told += [f"all under [{group}](#{_anchor(group)})"] if len(mine) == len(members) else [f"`{n}`" for n in mine]
-    return ", ".join(told)
+        found += [f"all under [{group}](#{_anchor(group)})"] if len(mine) == len(members) else [f"`{n}`" for n in mine]
+    return ", ".join(found)
 
 
 def _anchor(heading: str) -> str:

@@ -1,4 +1,4 @@
-"""The generated parts of docs/vllm.md: answers to three questions by vLLM 0.11.1 and 0.32.0.
+"""Generated parts of docs/vllm.md: answers to three questions by vLLM 0.11.1 and 0.32.0.
 
     python -m scripts.vllm_docs          # regenerates both pages, from the recordings in tests/fixtures/vllm
 
@@ -35,7 +35,7 @@ _EXPECTATION = "docs/expectations/vllm-v1-serve.tsv"
 _WIDTH = 100
 _TIME = re.compile(r"(\d[\d,.]* (µs|ms|s|min)\b ?)+")
 _RANDOM = re.compile(r"\b(\d|chatcmpl-(?:<br/>)?capital)-[0-9a-f]{8}\b")
-"""The suffix that vLLM 0.32.0 adds to a request's id, which may break into two lines in a diagram."""
+"""Suffix that vLLM 0.32.0 adds to a request's id, which may break into two lines in a diagram."""
 _EXECUTORS = ("UniProcExecutor.execute_model", "MultiprocExecutor.execute_model")
 
 _DEEPER = {

@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[1]
 ARCHIVES = ROOT / "tests" / "fixtures" / "vllm"
 
 VERSIONS = ("0.11.1", "0.32.0")
-"""The version of the documents, and a current one."""
+"""Version of the documents, and a current one."""
 
 SCRIPT = "examples/vllm_hello.py"
 MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 _SWITCHES = {"in-process": "0", "two-processes": None}
-"""The runs of the script by folder, with VLLM_ENABLE_V1_MULTIPROCESSING; None if not set."""
+"""Runs of the script by folder, with VLLM_ENABLE_V1_MULTIPROCESSING; None if not set."""
 RUNS = (*_SWITCHES, "serve")
 
 _REQUEST = {

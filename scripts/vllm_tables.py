@@ -1,4 +1,4 @@
-"""The tables of docs/vllm.md, from recordings: clients, paths, classes, and changes between two versions.
+"""Tables of docs/vllm.md, from recordings: clients, paths, classes, and changes between two versions.
 
 A call has the name of its span (`Scheduler.schedule`), a class that of the code that ran. A class with a counterpart in
 tracellm's engine is a link to it: the class of the same name, or the one in `COUNTERPARTS`.
@@ -239,8 +239,8 @@ def changes_table(versions: dict[str, list[Trace]], say: Say, page: Path) -> str
     rows = []
     pairs = dict(_same_method(gone, came))
     for (was, now), others in _grouped(pairs.items(), lambda pair: (_class(pair[0]), _class(pair[1]))).items():
-        told = _listed(_method(one) for one, _ in others)
-        rows.append([say["renamed"], f"`{was}`", _linked(now, page), told])
+        listed = _listed(_method(one) for one, _ in others)
+        rows.append([say["renamed"], f"`{was}`", _linked(now, page), listed])
     moved = [(name, old[name], new[name]) for name in old if name in new and old[name] != new[name]]
     for (was, now), those in _grouped(moved, lambda one: one[1:]).items():
         rows.append([say["moved"], f"`{was}`", f"`{now}`", _listed(_qualified(name) for name, *_ in those)])
