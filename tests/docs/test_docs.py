@@ -9,6 +9,7 @@ from scripts import client_docs
 from scripts.make_docs import MADE, PAGES, blocks, explain, filled, normal
 from scripts.span_docs import known_spans
 from tests.mermaid import ParseMermaid
+from tracellm.report.texts import Language
 from tracellm.trace import names
 from tracellm.trace.run_folder import MANIFEST, RunFolder
 
@@ -28,14 +29,14 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
 @pytest.fixture(scope="module", params=list(PAGES))
 def made(
     request: pytest.FixtureRequest, clients: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, dict[str, str]]:
+) -> tuple[Language, dict[str, str]]:
     """A language, and the generated parts of its pages from a new run."""
-    lang = request.param
+    lang: Language = request.param
     folder = tmp_path_factory.mktemp("docs") / "run"
     return lang, blocks(lang, folder, explain(lang, folder)) | client_docs.blocks(lang, *clients)
 
 
-def test_pages_say_what_a_run_says(made: tuple[str, dict[str, str]]) -> None:
+def test_pages_say_what_a_run_says(made: tuple[Language, dict[str, str]]) -> None:
     """Every output on a page is that of a new run, apart from times, memory and probabilities."""
     lang, now = made
     for name in PAGES[lang]:
