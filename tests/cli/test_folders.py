@@ -97,7 +97,7 @@ def unconverted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Simpl
     return run, replaceable
 
 
-@pytest.mark.parametrize(
+reading_commands = pytest.mark.parametrize(
     "arguments",
     [
         ["show", "run", "tree"],
@@ -109,6 +109,9 @@ def unconverted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Simpl
     ],
     ids=" ".join,
 )
+
+
+@reading_commands
 @pytest.mark.usefixtures("unconverted")
 def test_whatever_opens_a_folder_converts_it(arguments: list[str], run: Path, command: Command) -> None:
     """Each command that reads a run converts its records first, and prints nothing if that is quick."""
@@ -117,6 +120,22 @@ def test_whatever_opens_a_folder_converts_it(arguments: list[str], run: Path, co
     assert (said.status, said.err) == (0, "")
     assert said.out
     assert not list((run / "trace").glob("*.records"))
+
+
+@reading_commands
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_records_of_another_version_are_refused(arguments: list[str], lang: str, run: Path, command: Command) -> None:
+    """Each command that reads a run refuses record files of another version with one message, and keeps them."""
+    Path("expected.mmd").write_text("sequenceDiagram\n    LLM->>LLMEngine: step\n")
+    [trace] = (run / "trace").glob("*.jsonl")
+    records = trace.rename(trace.with_suffix(".records"))
+    records.write_bytes(b"TRACELLM-RECORDS 1\n")
+    said = command(*arguments, "--lang", lang)
+    assert (said.status, said.out) == (2, "")
+    [line] = said.err.splitlines()
+    assert records.name in line
+    assert ("Record the run again" if lang == "en" else "请重新记录这次运行") in line
+    assert records.read_bytes() == b"TRACELLM-RECORDS 1\n"
 
 
 @pytest.mark.parametrize(("delay", "shown"), [(float("inf"), False), (-1.0, True)])

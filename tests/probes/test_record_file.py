@@ -19,6 +19,7 @@ from tracellm.probes.record.record_file import (
     RecordFile,
     RecordFileError,
     RecordReader,
+    check_version,
     encode,
     facts_of,
     record_files,
@@ -125,11 +126,24 @@ def test_a_file_that_grows(tmp_path: Path):
     reader.close()
 
 
-def test_another_format_is_refused(tmp_path: Path):
-    """A file of another version is refused by name."""
+@pytest.mark.parametrize("version", [1, 3, 12345])
+def test_another_version_is_refused(tmp_path: Path, version: int):
+    """The error for a file of another version names the file, both versions and the way out."""
     path = tmp_path / "main.records"
-    path.write_bytes(b"TRACELLM-RECORDS 9\n")
-    with pytest.raises(RecordFileError, match="is no record file"):
+    path.write_bytes(b"TRACELLM-RECORDS %d\n\x05" % version)
+    message = rf"main\.records has version {version} .* reads version 2\. Record the run again, or open"
+    with pytest.raises(RecordFileError, match=message):
+        read(path)
+    with pytest.raises(RecordFileError, match=message):
+        check_version(path)
+
+
+def test_another_file_is_refused(tmp_path: Path):
+    """The error for a file of another kind names the file."""
+    path = tmp_path / "main.records"
+    path.write_bytes(b"something else")
+    check_version(path)
+    with pytest.raises(RecordFileError, match=r"main\.records is no record file"):
         read(path)
 
 

@@ -6,7 +6,7 @@ from tracellm.report.texts import LANGUAGES
 from tracellm.report.wording.problems import problem_text
 from tracellm.trace.problems import PROBLEMS, Problem
 
-VALUES = {name: f"<{name}>" for name in ("path", "reason", "schema", "known", "file", "count", "lines", "ms")}
+VALUES = {name: f"<{name}>" for name in ("path", "reason", "schema", "known", "file", "count", "lines", "version")}
 
 
 def test_a_problem_is_its_english_sentence():

@@ -163,16 +163,24 @@ def read_run(name: str | None, lang: Language) -> RunFolder:
 
 
 def convert(folder: Path, lang: Language) -> None:
-    """Convert the records in a run folder to spans, if there are any; print problems on stderr."""
+    """Convert the records in a run folder to spans, if there are any; print problems on stderr.
+
+    Raises:
+        CommandError: the records have another version of the format.
+    """
     folder = folder.parent if folder.name == MANIFEST else folder
     if not os.path.isdir(folder) or not any((folder / TRACE_FOLDER).glob("*.records")):
         return
+    from tracellm.probes.record.record_file import RecordFileError
     from tracellm.probes.spans.converter import convert_folder, has_records
 
     if not has_records(folder):
         return
-    with ConversionProgress(folder, lang) as progress:
-        problems = convert_folder(folder, progress)
+    try:
+        with ConversionProgress(folder, lang) as progress:
+            problems = convert_folder(folder, progress)
+    except RecordFileError as error:
+        raise CommandError("run_folder", reason=problem_text(error.problem, lang)) from None
     for problem in problems:
         print_error(lang, "problem", problem=problem)
 

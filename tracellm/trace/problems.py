@@ -27,6 +27,9 @@ PROBLEMS = {
     "trace_corrupt_line": "{file}: 1 corrupt line skipped: {lines}",
     "trace_corrupt_lines": "{file}: {count} corrupt lines skipped: {lines}",
     "trace_torn": "{file}: the last line is torn (the process ended while writing it) and was skipped",
+    "records_none": "{file} is no record file of tracellm",
+    "records_version": "{file} has version {version} of the record format, and this tracellm reads version {known}. "
+    "Record the run again, or open its folder with the tracellm that recorded it.",
     "spans_repeated": "{count} spans have the id of another span and were skipped",
     "spans_circular": "{count} spans were their own ancestors and count as roots",
 }

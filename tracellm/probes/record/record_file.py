@@ -1,6 +1,6 @@
 """The record file of a process: records of its probed calls, appended once a step, and read back for conversion.
 
-    TRACELLM-RECORDS 1\\n
+    TRACELLM-RECORDS 2\\n
     length (4 bytes, little endian), then so many bytes of MessagePack; and so on
 
 Each frame is an array whose first element is its kind; docs/run-folder.md describes them. Records are the tuples of
@@ -11,6 +11,7 @@ msgspec's MessagePack takes 0.18 us and 48 bytes a record here, `marshal` 0.24 u
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from tracellm.probes.context.call_context import ThreadContext
+from tracellm.trace.problems import Problem
 
 __all__ = [
     "DEFINITIONS",
@@ -37,6 +39,7 @@ __all__ = [
     "RecordFile",
     "RecordFileError",
     "RecordReader",
+    "check_version",
     "encode",
     "facts_of",
     "record_files",
@@ -46,7 +49,8 @@ __all__ = [
 SUFFIX = ".records"
 _RENAMED = (".setup", ".before")  # earlier segments of a ring, in their order
 
-_MAGIC = b"TRACELLM-RECORDS 1\n"
+_VERSION = 2  # in version 1, a summary began with a word instead of a number
+_MAGIC = b"TRACELLM-RECORDS %d\n" % _VERSION
 _LENGTH = struct.Struct("<I")
 HEADER, DEFINITIONS, RECORDS, OPEN, END, KEPT = range(6)
 _LONGEST = 1 << 30  # bytes of a frame: a longer one is damage
@@ -123,7 +127,11 @@ class Frame(NamedTuple):
 
 
 class RecordFileError(Exception):
-    """The file is no record file, or has another version."""
+    """The file is no record file, or has another version; `problem` is the reason."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 def segments_of(path: Path) -> list[Path]:
@@ -283,7 +291,8 @@ class RecordReader:
                 self._stream.seek(0)
                 if _MAGIC.startswith(begin):  # the file is just being created
                     return
-                raise RecordFileError(f"{self.path} is no record file that this version of tracellm reads")
+                check_version(self.path)
+                raise RecordFileError(Problem("records_none", file=self.path))
             self._begun = True
         while not self.damaged and (content := self._next()) is not None:
             try:
@@ -331,6 +340,19 @@ class RecordReader:
         if kind not in (DEFINITIONS, OPEN, END):
             return None  # of a later version
         return Frame(kind, _decode_any(content)[1:])
+
+
+def check_version(path: Path) -> None:
+    """Check that a record file has the version of the format that this tracellm reads.
+
+    Raises:
+        OSError: the file cannot be opened.
+        RecordFileError: it has another version.
+    """
+    with path.open("rb") as stream:
+        match = re.fullmatch(rb"TRACELLM-RECORDS (\d+)\n", stream.readline(40))
+    if match is not None and int(match[1]) != _VERSION:
+        raise RecordFileError(Problem("records_version", file=path, version=int(match[1]), known=_VERSION))
 
 
 def facts_of(raw: Raw) -> Any:

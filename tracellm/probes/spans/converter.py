@@ -35,6 +35,7 @@ from tracellm.probes.record.record_file import (
     RawRecord,
     RecordFileError,
     RecordReader,
+    check_version,
     record_files,
 )
 from tracellm.probes.spans.builder import SpanBuilder
@@ -97,7 +98,15 @@ def has_records(folder: Path) -> bool:
 
 
 def convert_folder(folder: Path, progress: Progress | None = None) -> list[str]:
-    """Convert every record file of a run folder; return what is missing, and why, a line each."""
+    """Convert every record file of a run folder; return what is missing, and why, a line each.
+
+    Raises:
+        RecordFileError: a file has another version of the format; none was converted.
+    """
+    for segments in record_files(folder / TRACE_FOLDER).values():
+        for segment in segments:
+            with suppress(OSError):  # the conversion reports it
+                check_version(segment)
     return convert_traces(folder / TRACE_FOLDER, None, progress).problems
 
 
@@ -151,7 +160,7 @@ def convert_file(
     except OSError as error:
         converter.done.tell(f"{path} cannot be converted ({error.strerror}): its spans are missing")
     except RecordFileError as error:
-        converter.done.tell(str(error))
+        converter.done.tell(error.problem)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

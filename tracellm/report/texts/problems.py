@@ -22,6 +22,9 @@ ZH = {
     "problem.trace_corrupt_line": "{file}：跳过了 1 行损坏的内容：第 {lines} 行",
     "problem.trace_corrupt_lines": "{file}：跳过了 {count} 行损坏的内容：第 {lines} 行",
     "problem.trace_torn": "{file}：最后一行不完整（进程在写它时结束了），已跳过",
+    "problem.records_none": "{file} 不是 tracellm 的记录文件",
+    "problem.records_version": "{file} 的记录格式是版本 {version}，而这个 tracellm 只能读取版本 {known}。"
+    "请重新记录这次运行，或者用当初记录它的 tracellm 打开这个目录。",
     "problem.spans_repeated": "有 {count} 个 span 与别的 span 编号相同，已跳过",
     "problem.spans_circular": "有 {count} 个 span 是自己的祖先，当作根处理",
 }
