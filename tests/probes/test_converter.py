@@ -111,19 +111,28 @@ def test_large_files_are_converted_side_by_side(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_interrupt_of_all_processes_leaves_the_records_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """After Ctrl-C or failed processes the records that are not converted stay, and no partial trace is left."""
+    """After Ctrl-C or failed processes no process runs on, the records stay, and no partial trace is left."""
     monkeypatch.setattr(converter, "_LARGE", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(2))
     for number in (10, 20):
         later(tmp_path, number)
     content = {path: path.read_bytes() for path in record_files(tmp_path / "trace")}
-    monkeypatch.setattr(converter, "_CODE", "import time; print(0.1, flush=True); time.sleep(60)")
+    monkeypatch.setattr(converter, "_CODE", "import signal; print(0.1, flush=True); signal.pause()")
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*arguments, **options))
+        return started[-1]
 
     def strike(share: float) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        convert_folder(tmp_path, strike)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", start)
+        with pytest.raises(KeyboardInterrupt):
+            convert_folder(tmp_path, strike)
+    assert [process.returncode for process in started] == [-signal.SIGKILL] * 2
     monkeypatch.setattr(converter, "_CODE", "import sys; sys.exit(3)")
     assert convert_folder(tmp_path) == ["a record file was not converted (exit status 3)"]
     assert {path: path.read_bytes() for path in (tmp_path / "trace").iterdir()} == content
