@@ -62,7 +62,7 @@ def _spans() -> str:
     for region in _REGIONS:
         module = getattr(engine, region)
         title = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ").split(":")[0].strip().rstrip(".")
-        parts.append(f"### {title}\n\n| span | level | attributes of its own |\n|---|---|---|\n")
+        parts.append(f"### {title}\n\n| span | level | own attributes |\n|---|---|---|\n")
         rows: dict[tuple[str, str], list[str]] = {}
         for entry in module.ENTRIES:
             for name in found.get(entry, ()):
@@ -98,8 +98,8 @@ def _attributes() -> str:
     for attribute in names.ATTRIBUTES.values():
         if attribute.group != group:
             group = attribute.group
-            parts.append(f"\n### {group}\n\n| attribute | type | what it says | on |\n|---|---|---|---|\n")
-        says = attribute.says.replace("|", "\\|") + (" *(text)*" if attribute.private else "")
+            parts.append(f"\n### {group}\n\n| attribute | type | meaning | on |\n|---|---|---|---|\n")
+        meaning = attribute.description.replace("|", "\\|") + (" *(text)*" if attribute.private else "")
         on = ", ".join(f"`{name}`" for name in attribute.on) or "any call"
-        parts.append(f"| `{attribute.name}` | {attribute.type} | {says} | {on} |\n")
+        parts.append(f"| `{attribute.name}` | {attribute.type} | {meaning} | {on} |\n")
     return "".join(parts).lstrip("\n")

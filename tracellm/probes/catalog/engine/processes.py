@@ -1,7 +1,7 @@
 """Processes around the engine core: the chosen client, the core's own process, their messages, the OpenAI server.
 
-Each message records its type, its size, and an id that both ends read from its content, by which a report joins them.
-An HTTP request begins a trace, or continues the one in its `traceparent` header.
+The spans of a message have its type, its size and an id, which sender and receiver compute from its content. Reports
+match the two by this id. An HTTP request begins a trace, or continues the one in its `traceparent` header.
 
 vLLM: vllm/v1/engine/core_client.py, utils.py, core.py::EngineCoreProc, async_llm.py, vllm/entrypoints/openai/.
 """

@@ -1,8 +1,8 @@
-"""A request's way from the user's line to the scheduler's queue, and its way back as outputs until it ends.
+"""Requests: from the user's line to the scheduler's queue, and back as outputs.
 
-Each request has a span of its own, `llm_request`, in the process where it is submitted; the tracker completes it from
-what these calls record. Trace and span id travel with the request in `trace_headers`, so that the engine core, in
-whichever process, links its steps to it.
+Each request has a span of its own, `llm_request`, in the process that submits it. The tracker completes it with the
+facts of these calls. Its trace and span id travel in `trace_headers`, so the engine core in any process can link its
+steps to it.
 
 vLLM: vllm/entrypoints/llm.py, vllm/v1/engine/, vllm/inputs/preprocess.py, vllm/v1/core/sched/scheduler.py.
 """

@@ -1,8 +1,8 @@
-"""The model runner and the sampler: the schedule becomes tensors, tensors become tokens.
+"""The model runner and the sampler: input tensors are made of the schedule, and tokens of the logits.
 
-Recorded are names, shapes and dtypes of the input tensors and the CUDA graph that is replayed; for each sampled row the
-token, its text and probability, and the likeliest others. The sampler works on all rows at once. So the processors of a
-row's logits are read from its request's parameters (sampling_options.py), and their effect from the logits after them.
+Captures keep names, shapes and dtypes of the input tensors, and the replayed CUDA graph. For each sampled row they keep
+the token, its probability and the likeliest others. The sampler works on all rows at once. So the processors of a row's
+logits are read from its request's parameters (sampling_options.py), and their effect from the logits after them.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/sample/sampler.py.
 """

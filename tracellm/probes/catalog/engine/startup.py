@@ -1,4 +1,4 @@
-"""Start-up, from `LLM(...)` to an engine that waits for requests: settings, weights, KV cache.
+"""Start-up of the engine: settings, weights and the KV cache, from `LLM(...)` on.
 
 vLLM: vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/v1/engine/core.py, vllm/v1/executor/.
 """

@@ -1,4 +1,6 @@
-"""One engine step: what was scheduled and why, and what came out. Its span has all that a replay of the run needs.
+"""One engine step: the schedule with its reasons, and the sampled tokens.
+
+The step's span has everything that a replay of the run needs.
 
 `Scheduler.schedule`, the model runner (runner.py) and `Scheduler.update_from_output` each give their facts to the
 enclosing `EngineCore.step_fn`, whose span `complete_step` completes. Under asynchronous scheduling
