@@ -59,7 +59,7 @@ def test_a_damaged_recording_is_compared_and_told(run_folder: Path, tmp_path: Pa
         (["diff", "one"], "diff takes two runs"),
         (["diff", "one", "two", "three"], "diff takes two runs"),
         (["diff", "nope", "nope"], "there is no run folder nope"),
-        (["diff", ".", "."], ". is no run folder"),
+        (["diff", ".", "."], ". is not a run folder"),
     ],
 )
 def test_refused(

@@ -41,7 +41,9 @@ def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         tells(3)
     [span] = RunFolder.open(tmp_path).trace.named("tells")
     assert [event.name for event in span.events] == ["event 1", "event 2"]
-    assert recording.stats["problems"] == ["5 attributes, events or links of calls under way were too many to keep"]
+    assert recording.stats["problems"] == [
+        "5 attributes, events or links of unfinished calls were dropped: there were too many"
+    ]
 
 
 def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytest.MonkeyPatch):

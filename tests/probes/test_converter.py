@@ -168,7 +168,7 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     assert all(path.name in problem for problem in problems)
     path.write_bytes(b"something else")
     [problem] = convert_folder(tmp_path)
-    assert "is no record file" in problem
+    assert "is not a record file" in problem
     assert path.exists()
 
 

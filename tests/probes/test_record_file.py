@@ -143,7 +143,7 @@ def test_another_file_is_refused(tmp_path: Path):
     path = tmp_path / "main.records"
     path.write_bytes(b"something else")
     check_version(path)
-    with pytest.raises(RecordFileError, match=r"main\.records is no record file"):
+    with pytest.raises(RecordFileError, match=r"main\.records is not a record file"):
         read(path)
 
 

@@ -191,7 +191,7 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "pwrite", hangs)
     recording.stop()
     answers.set()
-    assert "the disk did not take the end of the recording" in recording.stats["problems"][0]
+    assert "the end of the recording could not be written" in recording.stats["problems"][0]
     assert state.append is None
 
 

@@ -33,7 +33,7 @@ def work(x: int = 0) -> int:
 def read(folder: Path) -> RunFolder:
     """Read a run folder without a manifest."""
     run = RunFolder.open(folder)
-    assert run.problems == ["run.json is missing: what was run, and with which options, is not known"]
+    assert run.problems == ["run.json is missing: the script and its options are unknown"]
     return run
 
 

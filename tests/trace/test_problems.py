@@ -12,7 +12,7 @@ VALUES = {name: f"<{name}>" for name in ("path", "reason", "schema", "known", "f
 def test_a_problem_is_its_english_sentence():
     """A problem is a str in English, with its code and values."""
     problem = Problem("trace_empty", file="trace/a.jsonl")
-    assert problem == "trace/a.jsonl is empty: what it recorded is lost"
+    assert problem == "trace/a.jsonl is empty: its part of the recording is lost"
     assert (problem.code, problem.values) == ("trace_empty", {"file": "trace/a.jsonl"})
     with pytest.raises(KeyError):
         Problem("no such code")

@@ -121,7 +121,7 @@ def test_a_file_that_is_no_trace(folder: Path):
     """A file without a valid line is reported as no trace."""
     (folder / "trace" / "x.jsonl").write_bytes(b"a\nb\n")
     assert RunFolder.open(folder).problems == [
-        "trace/x.jsonl is no trace: none of its 2 lines is an OTLP JSON document"
+        "trace/x.jsonl is not a trace: none of its 2 lines is an OTLP JSON document"
     ]
 
 
@@ -132,7 +132,7 @@ def test_another_kind_of_file(folder: Path, content: bytes):
     """A picture, or JSON that is no trace, is reported as no trace, even without a final newline."""
     (folder / "trace" / "x.jsonl").write_bytes(content)
     [problem] = RunFolder.open(folder).problems
-    assert problem.startswith("trace/x.jsonl is no trace: none of its")
+    assert problem.startswith("trace/x.jsonl is not a trace: none of its")
 
 
 def test_a_last_line_without_a_newline(folder: Path):
@@ -219,7 +219,7 @@ def test_no_manifest(folder: Path):
     (folder / "run.json").unlink()
     run = RunFolder.open(folder)
     assert len(run.trace.spans) == 3
-    assert run.problems == ["run.json is missing: what was run, and with which options, is not known"]
+    assert run.problems == ["run.json is missing: the script and its options are unknown"]
 
 
 def test_no_trace(folder: Path):
@@ -227,13 +227,13 @@ def test_no_trace(folder: Path):
     (folder / "trace" / "main-7.jsonl").unlink()
     run = RunFolder.open(folder)
     assert run.trace.spans == []
-    assert run.problems == ["trace/ holds no .jsonl file: nothing was recorded, or it was removed"]
+    assert run.problems == ["trace/ has no .jsonl file: nothing was recorded, or the file was removed"]
 
 
 def test_an_empty_trace(folder: Path):
     """An empty trace file is reported."""
     (folder / "trace" / "main-7.jsonl").write_bytes(b"")
-    assert RunFolder.open(folder).problems == ["trace/main-7.jsonl is empty: what it recorded is lost"]
+    assert RunFolder.open(folder).problems == ["trace/main-7.jsonl is empty: its part of the recording is lost"]
 
 
 def test_a_newer_schema(folder: Path):
@@ -243,13 +243,13 @@ def test_a_newer_schema(folder: Path):
 
 
 def test_what_is_no_run_folder(tmp_path: Path):
-    """A path that is no run folder is refused in one message with the path."""
+    """A path that is not a run folder is refused in one message with the path."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     for path, message in {
         "none": "there is no such folder",
         "file": "is a file, not a run folder",
-        "empty": "is no run folder",
+        "empty": "is not a run folder",
     }.items():
         with pytest.raises(RunFolderError, match=message) as caught:
             RunFolder.open(tmp_path / path)
@@ -270,7 +270,7 @@ def test_circles(folder: Path):
     run = RunFolder.open(folder)
     walked = [span.name for root in run.trace.roots for _, span in run.trace.walk(root)]
     assert sorted(walked) == ["s1", "s2", "s3", "s4"]
-    assert run.problems == ["2 spans were their own ancestors and count as roots"]
+    assert run.problems == ["2 spans were their own ancestors and were made roots"]
 
 
 def test_the_manifest_is_written_whole(folder: Path):

@@ -8,30 +8,29 @@ from typing import Any
 __all__ = ["PROBLEMS", "Problem"]
 
 PROBLEMS = {
-    # the path is no run folder
-    "no_such_folder": "{path}: there is no such folder. Give the run folder that `tracellm run --explain` left.",
-    "not_a_folder": "{path} is a file, not a run folder. Give the folder that holds run.json and trace/.",
-    "no_run_folder": "{path} is no run folder: it has neither run.json nor trace/*.jsonl.",
+    # the path is not a run folder
+    "no_such_folder": "{path}: there is no such folder. Give a run folder made by `tracellm run --explain`.",
+    "not_a_folder": "{path} is a file, not a run folder. Give the folder with run.json and trace/.",
+    "no_run_folder": "{path} is not a run folder: it has neither run.json nor trace/*.jsonl.",
     "unreadable": "{path} cannot be read: {reason}",
     # run.json
-    "manifest_missing": "run.json is missing: what was run, and with which options, is not known",
-    "manifest_damaged": "run.json is damaged ({reason}): what was run, and with which options, is not known",
-    "manifest_no_object": "run.json is damaged (a JSON object was expected): what was run is not known",
-    "manifest_schema": "run.json has schema {schema}, and this version of tracellm knows {known}; some of it may be "
-    "misread",
+    "manifest_missing": "run.json is missing: the script and its options are unknown",
+    "manifest_damaged": "run.json is damaged ({reason}): the script and its options are unknown",
+    "manifest_no_object": "run.json is damaged (a JSON object was expected): the script and its options are unknown",
+    "manifest_schema": "run.json has schema {schema}, but this tracellm reads schema {known} and may misread it",
     # trace/
-    "trace_missing": "trace/ holds no .jsonl file: nothing was recorded, or it was removed",
-    "trace_empty": "{file} is empty: what it recorded is lost",
+    "trace_missing": "trace/ has no .jsonl file: nothing was recorded, or the file was removed",
+    "trace_empty": "{file} is empty: its part of the recording is lost",
     "trace_unreadable": "{file} cannot be read: {reason}",
-    "trace_none": "{file} is no trace: none of its {count} lines is an OTLP JSON document",
+    "trace_none": "{file} is not a trace: none of its {count} lines is an OTLP JSON document",
     "trace_corrupt_line": "{file}: 1 corrupt line skipped: {lines}",
     "trace_corrupt_lines": "{file}: {count} corrupt lines skipped: {lines}",
     "trace_torn": "{file}: the last line is torn (the process ended while writing it) and was skipped",
-    "records_none": "{file} is no record file of tracellm",
-    "records_version": "{file} has version {version} of the record format, and this tracellm reads version {known}. "
+    "records_none": "{file} is not a record file of tracellm",
+    "records_version": "{file} has version {version} of the record format, but this tracellm reads version {known}. "
     "Record the run again, or open its folder with the tracellm that recorded it.",
     "spans_repeated": "{count} spans have the id of another span and were skipped",
-    "spans_circular": "{count} spans were their own ancestors and count as roots",
+    "spans_circular": "{count} spans were their own ancestors and were made roots",
 }
 """The English sentence for each code; the names in braces are the problem's values."""
 

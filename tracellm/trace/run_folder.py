@@ -48,7 +48,7 @@ _LONGEST_LINE = 1 << 28  # bytes: a longer line would fill the memory, and count
 
 
 class RunFolderError(Exception):
-    """The path is no run folder; `problem` is the reason, as a sentence for the user."""
+    """The path is not a run folder; `problem` is the reason, as a sentence for the user."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -76,7 +76,7 @@ class RunFolder:
         """Read a run folder; the path may also be that of its `run.json`.
 
         Raises:
-            RunFolderError: there is no such folder, or it is no run folder.
+            RunFolderError: there is no such folder, or it is not a run folder.
         """
         folder = _folder(Path(path))
         problems: list[Problem] = []
@@ -157,7 +157,7 @@ def _folder(path: Path) -> Path:
 def _read_manifest(file: Path, problems: list[Problem]) -> dict[str, Any]:
     try:
         if file.exists() and not file.is_file():
-            raise OSError("it is no file")
+            raise OSError("not a regular file")
         manifest = json.loads(file.read_bytes())
     except FileNotFoundError:
         problems.append(Problem("manifest_missing"))
@@ -256,7 +256,7 @@ class _Numbers:
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers; only the beginning of a line that is too long."""
     if not file.is_file():  # opening a pipe would block until data comes
-        raise OSError("it is no file")
+        raise OSError("not a regular file")
     with file.open("rb", buffering=_PIECE) as stream:
         number = 0
         while line := stream.readline(_LONGEST_LINE):

@@ -127,7 +127,7 @@ class Frame(NamedTuple):
 
 
 class RecordFileError(Exception):
-    """The file is no record file, or has another version; `problem` is the reason."""
+    """The file is not a record file, or has another version; `problem` is the reason."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -283,7 +283,7 @@ class RecordReader:
         """Yield the complete frames that were not read before.
 
         Raises:
-            RecordFileError: the file is no record file, or has another version.
+            RecordFileError: the file is not a record file, or has another version.
         """
         if not self._begun:
             begin = self._stream.read(len(_MAGIC))

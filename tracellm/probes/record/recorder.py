@@ -182,7 +182,7 @@ class Recorder:
             return True
         finish.join(_LONGEST_END_SECONDS)
         if finish.is_alive():
-            self._tell(f"the disk did not take the end of the recording within {_LONGEST_END_SECONDS:.0f} s")
+            self._tell(f"the end of the recording could not be written within {_LONGEST_END_SECONDS:.0f} s")
             return False
         return True
 

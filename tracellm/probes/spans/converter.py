@@ -198,7 +198,7 @@ class _FileConverter:
                 if self._builder is None and reader.header is not None:
                     self._start(reader.header)
                 if reader.damaged:
-                    self.done.tell(f"{segment.name} is damaged: what comes after {reader.position:,} bytes is missing")
+                    self.done.tell(f"{segment.name} is damaged: everything after {reader.position:,} bytes is missing")
             finally:
                 reader.close()
             before += _size(segment)
@@ -248,7 +248,8 @@ class _FileConverter:
             done.tell(mistake.describe(builder.header.text))
         if builder.updates.let_go:
             done.tell(
-                f"{builder.updates.let_go:,} attributes, events or links of calls under way were too many to keep"
+                f"{builder.updates.let_go:,} attributes, events or links of unfinished calls were dropped: "
+                "there were too many"
             )
         return self._lines()
 
