@@ -56,4 +56,4 @@ def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytes
     kept.forget(2)
     for call in (4, 5):
         kept.keep(call, ({}, None, None))
-    assert (list(kept.of), kept.let_go) == ([3, 4, 5], 1)
+    assert (list(kept.of), kept.dropped) == ([3, 4, 5], 1)

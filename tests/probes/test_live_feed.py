@@ -147,10 +147,10 @@ def test_others_are_fed_in_their_place(tmp_path: Path, monkeypatch: pytest.Monke
         file = other_process(tmp_path / "trace")
         file.append(encode(RECORDS, 0, [record(0, 1, now - 10**9), record(0, 2, now + 10**9)]))
         recording._recorder.flush()
-        feed.look(has_others=True)
+        feed.poll(has_others=True)
         assert [span.name for span in listener.heard] == ["wanted"]
         monkeypatch.setattr(feed, "_now", lambda: 10**18 + now + live_feed.HOLD_NS + 10**8)
-        feed.look(has_others=True)
+        feed.poll(has_others=True)
         assert [span.name for span in listener.heard] == ["wanted", "work"]
     assert [span.name for span in listener.heard] == ["wanted", "work", "wanted"]
 
@@ -166,7 +166,7 @@ def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytes
                 work(number)
             recording._recorder.flush()
         assert recording._feed is not None
-        recording._feed.look()
+        recording._feed.poll()
     assert len(listener.heard) == 40
     assert recording.stats["unheard"] == 160
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 200

@@ -183,7 +183,7 @@ def test_steps_whose_endings_are_not_recorded(qwen2_checkpoint: Path, tmp_path: 
 
 def test_a_ledger_without_requests():
     """If requests cannot be recorded whole, no request facts are kept."""
-    tracker = RequestTracker(Ids.counting(), untold={"requests"})
+    tracker = RequestTracker(Ids.counting(), left_out={"requests"})
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
     for number in range(3):
         request = str(number)
@@ -203,8 +203,8 @@ def test_a_ledger_without_requests():
 def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
     """A process that computes requests without recording steps does not collect the requests."""
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
-    for untold, links in (((), 1), (("steps",), 0), (("endings",), 0)):
-        tracker = RequestTracker(Ids.counting(), untold=untold)
+    for left_out, links in (((), 1), (("steps",), 0), (("endings",), 0)):
+        tracker = RequestTracker(Ids.counting(), left_out=left_out)
         tracker.link_remote("a", "3" * 32, "4" * 16)
         before = len(step.links)
         tracker.link_step(["a"], step)

@@ -97,7 +97,7 @@ def test_selections(selection: Selection, name: str, function: Function, level: 
     focuses = Selection(selection.detail, (*selection.focus, name), selection.only, selection.skip)
     assert skips.chooses(level, function) <= chosen <= focuses.chooses(level, function)
     assert chosen <= selection.reaches(level)
-    assert not (chosen and any(function.matches(one, heirs=False) for one in selection.skip))
+    assert not (chosen and any(function.matches(one, subclasses=False) for one in selection.skip))
 
 
 def test_all_that_is_wrapped_can_be_named():

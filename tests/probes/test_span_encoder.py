@@ -12,7 +12,7 @@ from tracellm.probes.catalog.engine.step import candidates_json
 from tracellm.probes.context.call_context import RECORDING, SUBMITTED, ThreadContext, TraceScope
 from tracellm.probes.context.exceptions import remember
 from tracellm.probes.record.record_file import Header
-from tracellm.probes.record.recorder import define_place, define_site
+from tracellm.probes.record.recorder import define_site, define_thread
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.encoder import SpanEncoder
 from tracellm.probes.wrapping.probe import Entry, Probe, Site
@@ -73,7 +73,7 @@ def sites() -> list[Site]:
 
 
 SITES = sites()
-PLACES = [
+THREADS = [
     ThreadContext(1, None),
     ThreadContext(2, 'a "thread"'),
     ThreadContext(3, "other", TraceScope("a" * 32, "b" * 16, ROOT)),
@@ -89,7 +89,7 @@ def made(text: bool = True, outermost: str = "0" * 15 + "1") -> SpanBuilder:
     builder = SpanBuilder(Header(process, (10**18, 0), ROOT, [(ROOT, 1)], "e" * 32, outermost, text=text), ENTRIES)
     builder.define(
         [(number, define_site(site)) for number, site in enumerate(SITES)],
-        [(number, define_place(place)) for number, place in enumerate(PLACES)],
+        [(number, define_thread(thread)) for number, thread in enumerate(THREADS)],
     )
     return builder
 
@@ -116,7 +116,7 @@ def records(draw: st.DrawFn) -> list[Any]:
         facts = None if draw(st.booleans()) else facts_of(SITES[number], *draw(st.sampled_from(values)))
         error = remember(ValueError("said")) if draw(st.integers(0, 5)) == 0 else None
         parent, start = draw(st.integers(0, call)), draw(st.integers(0, 10**12))
-        calls.append((number, call, parent, draw(st.integers(0, len(PLACES))), start, start + 5, facts, error))
+        calls.append((number, call, parent, draw(st.integers(0, len(THREADS))), start, start + 5, facts, error))
     if draw(st.booleans()):
         calls.insert(0, (RECORDING, 0, draw(st.integers(ROOT, ROOT + 12)), 0, 3, 5, None, None))
         calls.insert(0, (SUBMITTED, 0, 0, 0, 3, 3, ("0", "a" * 32, "b" * 16, None), None))

@@ -37,7 +37,7 @@ def test_an_inherited_method_is_one_call():
     found = compare(run_of(), run_of(multiprocess=True))
     [step] = [pair for pair in found.calls if pair.method == "step_fn"]
     assert (step.lifeline, step.lifeline_b, step.owner) == ("EngineCore", "EngineCoreProc", "EngineCore")
-    assert (step.places_a, step.places_b, step.moved) == (("main",), ("EngineCore_0",), True)
+    assert (step.threads_a, step.threads_b, step.moved) == (("main",), ("EngineCore_0",), True)
     assert (step.a, step.b) == (3, 3)
 
 

@@ -70,7 +70,7 @@ def combined_stats(
         stats["seconds"] *= conversion.calls / (stats["calls"] or 1)  # records that are not calls cost nothing
         stats["seconds"] += conversion.capture_ns / 1e9
         stats["calls"] = conversion.calls
-        stats["let_go"] = conversion.let_go
+        stats["let_go"] = conversion.dropped
         stats["deep_steps"] = conversion.deep_steps
         stats["spans"] = conversion.spans
         stats["conversion"] = {

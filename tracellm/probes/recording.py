@@ -275,7 +275,7 @@ class Recording:
             outermost=outermost,
             outside=None if outside is None else outside.span_id,
             text=self._text,
-            untold=list(self._installation.left_out),
+            left_out=list(self._installation.left_out),
         )
         self._call_ids = CallIds(self._header)
         self._earlier_files = {file.name for file in self._traces.glob("*") if file.suffix in (".jsonl", SUFFIX)}
@@ -323,7 +323,7 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.reconcile, state.span_ids = None, self._call_ids.place_of
+        state.reconcile, state.span_ids = None, self._call_ids.parent_in_thread
         state.depth_limited = not self._selection.is_deep
         state.open = {}
         if self._parent is None:
@@ -342,7 +342,7 @@ class Recording:
         self._depth_limit.check()
         if self._feed is not None:
             has_others = (self._others is not None and self._others.any()) or len(record_files(self._traces)) > 1
-            self._feed.look(has_others)
+            self._feed.poll(has_others)
         if self._metrics is not None:
             self._metrics.check()
         if self._status is not None:
@@ -397,7 +397,7 @@ class Recording:
             "engine": self._installation.findings.engine,
             "missing": self._installation.findings.missing,
             "left_out": self._installation.left_out,
-            "let_go": self._recorder.let_go,
+            "let_go": self._recorder.dropped,
             "deep_steps": None,
             **call_cost(self._recorder.calls, at_rest),
             "writer": writer_cost(self._recorder),
@@ -410,7 +410,7 @@ class Recording:
         """Return the handle for a process that is being started; None if this recording is not active."""
         if _active is not self:
             return None
-        trace_id, span_id = self._call_ids.place_of(*current_call())
+        trace_id, span_id = self._call_ids.parent_in_thread(*current_call())
         parent = write(trace_id, span_id) if span_id is not None else ""
         return recording_handle(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
 

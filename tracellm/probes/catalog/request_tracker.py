@@ -64,7 +64,7 @@ class RequestTracker:
         steps: engine steps so far.
         deep_steps: steps that are recorded to full depth; None: all (installation.py).
         queued: requests in the scheduler's queues that no step has finished.
-        untold: subjects (report_needs.py) that are recorded in part; nothing is joined for them.
+        left_out: subjects (report_needs.py) that are recorded in part; nothing is joined for them.
     """
 
     ids: RequestIds
@@ -75,7 +75,7 @@ class RequestTracker:
     steps: int = 0
     deep_steps: int | None = None
     queued: set[str] = field(default_factory=set)
-    untold: Collection[str] = ()
+    left_out: Collection[str] = ()
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _requests: dict[str, _TrackedRequest] = field(default_factory=dict)
     _remote: dict[str, Link] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class RequestTracker:
 
     @property
     def _records_requests(self) -> bool:
-        return "requests" not in self.untold
+        return "requests" not in self.left_out
 
     def request(self, request_id: str, start_ns: int, submitted_by: Span | None = None, delta: bool = False) -> Span:
         """Return the span of a request, begun now if it is new.
@@ -113,12 +113,12 @@ class RequestTracker:
 
     def arrived(self, request_id: str) -> None:
         """Note a request in the scheduler's queue; steps list only the beginning of the queue."""
-        if _LINKED_STEPS.isdisjoint(self.untold):
+        if _LINKED_STEPS.isdisjoint(self.left_out):
             self.queued.add(request_id)
 
     def link_remote(self, request_id: str, trace_id: str, span_id: str) -> None:
         """Keep the link to a request that another process may have submitted to this one."""
-        if request_id not in self._requests and _LINKED_STEPS.isdisjoint(self.untold):
+        if request_id not in self._requests and _LINKED_STEPS.isdisjoint(self.left_out):
             self._remote[request_id] = _link(request_id, trace_id, span_id)
 
     def forget_remote(self, request_id: str) -> None:

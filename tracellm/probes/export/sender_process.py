@@ -29,7 +29,7 @@ _CODE = """
 import json, sys
 own, others = json.loads(sys.stdin.readline())
 sys.path[:0] = [own]
-sys.path += [one for one in others if one not in sys.path]
+sys.path += [path for path in others if path not in sys.path]
 from tracellm.probes.export.sender import main
 main()
 """

@@ -32,7 +32,7 @@ _COMPILED = (
     "vLLM does not compile it"
 )
 
-Place = tuple[Any, str]
+Location = tuple[Any, str]
 """Location of a function: a class or module, and the name in it."""
 
 
@@ -58,12 +58,12 @@ class Installation:
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
         self._prefixes = tuple({pattern.partition("*")[0] for pattern in self._patterns})  # a fast check of imports
         self._problems = problems
-        self._installed: dict[Place, tuple[Any, Any]] = {}  # the original and its wrapper
+        self._installed: dict[Location, tuple[Any, Any]] = {}  # the original and its wrapper
         self._wrappers: dict[int, tuple[Any, Any]] = {}  # the same by the wrapper's id
-        self._left_out: dict[Place, Entry] = {}
-        self._entries: dict[Place, Entry] = {}
-        self._taken_off: list[Callable[[Entry], bool]] = []  # probes that stay off
-        self._depth_limited: set[Place] = set()
+        self._left_out: dict[Location, Entry] = {}
+        self._entries: dict[Location, Entry] = {}
+        self._removed: list[Callable[[Entry], bool]] = []  # probes that stay off
+        self._depth_limited: set[Location] = set()
         self._hook = ImportHook(self._is_chosen, self._install_module)
         self.findings = CatalogCoverage(chosen)
 
@@ -84,35 +84,35 @@ class Installation:
             self.leave_compiled(is_inside)
         self._hook.start()
 
-    def leave_compiled(self, is_meant: Callable[[Entry], bool]) -> None:
+    def leave_compiled(self, matches: Callable[[Entry], bool]) -> None:
         """Remove the probes of these entries, whose functions are compiled, for good (torch_compile.py)."""
         if (mistake := Mistake(_COMPILED, "")) not in self._problems:
             self._problems.append(mistake)
-        self._take_off(is_meant, set())
+        self._remove(matches, set())
 
     def limit_depth(self) -> None:
         """Remove all probes deeper than steps, for good."""
         deepest = names.LEVELS.index("step")
-        self._take_off(lambda entry: names.LEVELS.index(entry.level) > deepest, self._depth_limited)
+        self._remove(lambda entry: names.LEVELS.index(entry.level) > deepest, self._depth_limited)
 
-    def _take_off(self, is_meant: Callable[[Entry], bool], taken: set[Place]) -> None:
-        """Remove probes, and add their places to `taken`. Safe to interrupt and repeat, and to do in two threads."""
-        self._taken_off.append(is_meant)
-        for place, entry in list(self._entries.items()):
-            if is_meant(entry) and self._put_back(place):
-                taken.add(place)
-                self._installed.pop(place, None)
+    def _remove(self, matches: Callable[[Entry], bool], removed: set[Location]) -> None:
+        """Remove probes, and add their locations to `removed`; safe to interrupt, to repeat, and in two threads."""
+        self._removed.append(matches)
+        for location, entry in list(self._entries.items()):
+            if matches(entry) and self._restore(location):
+                removed.add(location)
+                self._installed.pop(location, None)
 
     def stop(self) -> None:
         """Restore every original whose wrapper is still in its place."""
         self._hook.stop()
-        for place in reversed(list(self._installed)):  # another thread may be adding to it
-            self._put_back(place)
+        for location in reversed(list(self._installed)):  # another thread may be adding to it
+            self._restore(location)
 
-    def _put_back(self, place: Place) -> bool:
+    def _restore(self, location: Location) -> bool:
         """Restore the original; return False if the wrapper is not in its place."""
-        owner, name = place
-        original, wrapper = self._installed.get(place, (None, None))
+        owner, name = location
+        original, wrapper = self._installed.get(location, (None, None))
         if wrapper is None or vars(owner).get(name) is not wrapper:
             return False
         setattr(owner, name, original)
@@ -130,9 +130,9 @@ class Installation:
                 for entry in self._by_module.get(name, ()):
                     with self._skipping(entry):
                         self._install_entry(entry, name, module)
-        for place, entry in list(self._left_out.items()):  # the module may have a chosen class that inherits it
+        for location, entry in list(self._left_out.items()):  # the module may have a chosen class that inherits it
             with self._skipping(entry):
-                self._install_at(place, entry)
+                self._install_at(location, entry)
 
     @contextlib.contextmanager
     def _skipping(self, entry: Entry) -> Iterator[None]:
@@ -149,43 +149,43 @@ class Installation:
         """Wrap the entry's functions in the module, which it names `name`, by the first target found there."""
         for target in entry.targets:
             if target.partition(":")[0] == name:
-                done = [self._install_at(place, entry) for place in _places(module, path_of(target))]
+                done = [self._install_at(location, entry) for location in _locations(module, path_of(target))]
                 if done and done[-1]:
                     self.findings.found(entry)
                     break
 
-    def _install_at(self, place: Place, entry: Entry) -> bool:
-        """Wrap the function at this place if it is chosen and not wrapped yet; return False if it is no function."""
-        owner, name = place
-        if place in self._installed or any(is_meant(entry) for is_meant in self._taken_off):
+    def _install_at(self, location: Location, entry: Entry) -> bool:
+        """Wrap the function at this location if it is chosen and not wrapped yet; return False if it is no function."""
+        owner, name = location
+        if location in self._installed or any(matches(entry) for matches in self._removed):
             return True
         if not self._chooses(entry, owner, name):
-            self._left_out.setdefault(place, entry)
+            self._left_out.setdefault(location, entry)
             return True
         original = vars(owner)[name]
         if id(original) in self._wrappers:  # imported from a module where it is wrapped: restored here, too
-            self._installed[place] = self._wrappers[id(original)]
-            self._entries[place] = entry
+            self._installed[location] = self._wrappers[id(original)]
+            self._entries[location] = entry
             return True
         wrapped = self._wrapped(entry, owner, name, original)
         if wrapped is None:
             return False
-        self._left_out.pop(place, None)
-        self._installed[place] = self._wrappers[id(wrapped)] = original, wrapped
-        self._entries[place] = entry
+        self._left_out.pop(location, None)
+        self._installed[location] = self._wrappers[id(wrapped)] = original, wrapped
+        self._entries[location] = entry
         setattr(owner, name, wrapped)
         return True
 
     def _chooses(self, entry: Entry, owner: Any, name: str) -> bool:
         """Return whether the selection chooses the function `name` of a class or module."""
         class_name = path_of(entry.target).rpartition(".")[0]
-        heirs: tuple[str, ...] = ()
+        subclasses: tuple[str, ...] = ()
         if isinstance(owner, type):
-            home, class_name, heirs = owner.__module__, owner.__name__, tuple(_subclass_names(owner))
+            home, class_name, subclasses = owner.__module__, owner.__name__, tuple(_subclass_names(owner))
         else:
             home = getattr(vars(owner).get(name), "__module__", owner.__name__)
         owners = (class_name or file_of(home), *([entry.lifeline] if entry.lifeline else []))
-        return self._selection.chooses(entry.level, Function(home, owners, name, heirs))
+        return self._selection.chooses(entry.level, Function(home, owners, name, subclasses))
 
     def _wrapped(self, entry: Entry, owner: Any, name: str, original: Any) -> Any:
         """Return the wrapped function in the original's form; None for what cannot be wrapped."""
@@ -255,7 +255,7 @@ def _subclass_names(owner: type) -> Iterator[str]:
         yield from _subclass_names(subclass)
 
 
-def _places(module: ModuleType, path: str) -> Iterator[Place]:
+def _locations(module: ModuleType, path: str) -> Iterator[Location]:
     """Yield the class or module that defines the function `path` of a module, and its name there."""
     class_name, _, name = path.rpartition(".")
     if not class_name:

@@ -9,7 +9,7 @@ A function of the catalog is recorded when all of these hold:
 Patterns are like those for file names (`*`, `?`, `[...]`) and case-sensitive. They match `Class.method`, `Class`, the
 function's name, or its module: `tracellm.engine.core.sched.scheduler`, in the engine also `core.sched.scheduler` and
 `sched.scheduler`; a package stands for all its modules. For a function without a class, the module's file takes the
-place of the class, as in diagrams: `core_client.py`.
+definition of the class, as in diagrams: `core_client.py`.
 
 A class has the methods of its base classes, too: `only` and `focus` name the class of the object, as diagrams do.
 `skip` removes only what the class itself defines, as other classes may share the rest.
@@ -57,21 +57,21 @@ class Function(NamedTuple):
         module: the module it was found in.
         owners: the class that defines it, or the module's file, and the lifeline in diagrams if different.
         name: its own name.
-        heirs: subclasses that inherit it.
+        subclasses: subclasses that inherit it.
     """
 
     module: str
     owners: tuple[str, ...]
     name: str
-    heirs: tuple[str, ...] = ()
+    subclasses: tuple[str, ...] = ()
 
     def is_of(self, pattern: str) -> bool:
         """Return whether it is a method of a matching class."""
-        return any(fnmatchcase(owner, pattern) for owner in (*self.owners, *self.heirs))
+        return any(fnmatchcase(owner, pattern) for owner in (*self.owners, *self.subclasses))
 
-    def matches(self, pattern: str, *, heirs: bool = True) -> bool:
-        """Return whether the pattern matches it, its class or its module; subclasses count only with `heirs`."""
-        owners = (*self.owners, *self.heirs) if heirs else self.owners
+    def matches(self, pattern: str, *, subclasses: bool = True) -> bool:
+        """Return whether the pattern matches it, its class or its module; subclasses count only with `subclasses`."""
+        owners = (*self.owners, *self.subclasses) if subclasses else self.owners
         own_names = [*owners, *(f"{owner}.{self.name}" for owner in owners), self.name]
         in_engine = self.module.removeprefix(_ENGINE)
         modules = (self.module, in_engine, in_engine.partition(".")[2])
@@ -144,7 +144,7 @@ class Selection:
 
     def chooses(self, level: Level, function: Function) -> bool:
         """Return whether a function at this level is wrapped."""
-        if any(function.matches(pattern, heirs=False) for pattern in self.skip):
+        if any(function.matches(pattern, subclasses=False) for pattern in self.skip):
             return False
         if self.only and not any(function.matches(pattern) for pattern in self.only):
             return False
@@ -215,14 +215,16 @@ def unmatched_patterns(selection: Selection, catalog: Iterable[Entry]) -> list[U
                 found.append(UnmatchedPattern(option, pattern, "unknown", _similar(pattern, _all_names(functions))))
             elif option == "only" and not any(function.matches(pattern) for function in chosen):
                 found.append(UnmatchedPattern(option, pattern, "left_out"))
-            elif option == "skip" and not any(function.matches(pattern, heirs=False) for function in matching):
+            elif option == "skip" and not any(function.matches(pattern, subclasses=False) for function in matching):
                 definers = tuple(sorted({function.owners[0] for function in matching}))
                 found.append(UnmatchedPattern(option, pattern, "inherited", definers))
     return found
 
 
 def _class_names(functions: Iterable[Function]) -> set[str]:
-    return {name for function in functions for name in (*function.owners, *function.heirs) if not name.endswith(".py")}
+    return {
+        name for function in functions for name in (*function.owners, *function.subclasses) if not name.endswith(".py")
+    }
 
 
 def _all_names(functions: list[Function]) -> set[str]:
@@ -257,17 +259,17 @@ class _Module(NamedTuple):
 
 def choices(catalog: Iterable[Entry]) -> list[Choice]:
     """Return every function that the catalog's entries lead to, under each of its possible names."""
-    leads = [(target, entry) for entry in catalog for target in entry.targets]
-    sought = dict.fromkeys(target.partition(":")[0] for target, _ in leads)
+    targets = [(target, entry) for entry in catalog for target in entry.targets]
+    sought = dict.fromkeys(target.partition(":")[0] for target, _ in targets)
     modules = {name: module for pattern in sought for name, module in _modules(pattern)}
-    heirs = _heirs(modules)
+    subclasses = _subclasses(modules)
     found: dict[tuple[str, str, str], Choice] = {}
-    for target, entry in leads:
+    for target, entry in targets:
         module_name, _, path = target.partition(":")
         for name in [name for name in modules if fnmatchcase(name, module_name)] or [module_name]:
             for home, owner, method in _definitions(name, path, modules):
                 owners = (owner or file_of(home), *([entry.lifeline] if entry.lifeline else []))
-                function = Function(home, owners, method, tuple(sorted(heirs.get(owner, ()))))
+                function = Function(home, owners, method, tuple(sorted(subclasses.get(owner, ()))))
                 found.setdefault((home, owner, method), Choice(function, entry))
     return list(found.values())
 
@@ -300,13 +302,15 @@ def _definer(
     found = modules[module_name].classes[class_name]
     if method in found.methods:
         return module_name, class_name, method
-    return next((place for base in found.bases if (place := _definer(base, method, module_name, modules))), None)
+    return next(
+        (definition for base in found.bases if (definition := _definer(base, method, module_name, modules))), None
+    )
 
 
-def _heirs(modules: dict[str, _Module]) -> dict[str, set[str]]:
+def _subclasses(modules: dict[str, _Module]) -> dict[str, set[str]]:
     """Return all subclasses of each class, by name."""
     bases = {name: found.bases for module in modules.values() for name, found in module.classes.items()}
-    heirs: dict[str, set[str]] = {}
+    subclasses: dict[str, set[str]] = {}
     for name in bases:
         above, left = set(), list(bases[name])
         while left:
@@ -314,8 +318,8 @@ def _heirs(modules: dict[str, _Module]) -> dict[str, set[str]]:
                 above.add(base)
                 left += bases.get(base, ())
         for base in above:
-            heirs.setdefault(base, set()).add(name)
-    return heirs
+            subclasses.setdefault(base, set()).add(name)
+    return subclasses
 
 
 def _modules(pattern: str) -> Iterator[tuple[str, _Module]]:

@@ -25,7 +25,7 @@ from tracellm.probes.otel.context import attached_now
 __all__ = ["STARTED", "CallSpan", "CallSpans", "SpanIds", "is_recorded"]
 
 SpanIds = Callable[[int, ThreadContext], tuple[str, str | None]]
-"""Returns trace id and span id of a call (`CallIds.place_of`)."""
+"""Returns trace id and span id of a call (`CallIds.parent_in_thread`)."""
 
 STARTED = "_tracellm_started"
 """Attribute of a user's span: how it started, if it is recorded (user_spans.py)."""

@@ -93,7 +93,7 @@ class Instrumentor:
         """Called once `opentelemetry.trace` is imported: from now on a call can be the current span."""
         from tracellm.probes.otel.call_span import CallSpans
 
-        self._get_contexts().spans = CallSpans(self._call_ids().place_of, self.sampled, self._text)
+        self._get_contexts().spans = CallSpans(self._call_ids().parent_in_thread, self.sampled, self._text)
         if (other := os.environ.get(_OTHER_CONTEXT, _USUAL_CONTEXT)) not in ("", _USUAL_CONTEXT):
             problem = f"{_OTHER_CONTEXT} is {other}: the recording cannot know which span is current there"
             self._mistakes.append(Mistake(problem, ""))
@@ -112,7 +112,7 @@ class Instrumentor:
 
             from tracellm.probes.otel.user_spans import UserSpans
 
-            self._spans = UserSpans(self._text, self._call_ids().place_of, self._mistakes)
+            self._spans = UserSpans(self._text, self._call_ids().parent_in_thread, self._mistakes)
             if _NAMED_PROVIDER not in os.environ:  # else asking for the global one might create it
                 self._spans.follow(get_tracer_provider())
         return self._spans

@@ -73,7 +73,7 @@ class Header(msgspec.Struct, omit_defaults=True):
         outermost: span id of the parent of outermost calls.
         outside: span id of the script's parent, which is not in the recording; or None.
         text: whether texts of users and models are recorded.
-        untold: subjects (catalog/report_needs.py) that are recorded in part or not at all.
+        left_out: subjects (catalog/report_needs.py) that are recorded in part or not at all.
         steps: engine steps before this segment.
     """
 
@@ -85,7 +85,7 @@ class Header(msgspec.Struct, omit_defaults=True):
     outermost: str
     outside: str | None = None
     text: bool = True
-    untold: list[str] = []
+    left_out: list[str] = []
     steps: int = 0
 
 
@@ -111,12 +111,12 @@ class CallIds:
             return self.header.trace_id, self.span_id(call)
         return trace_id, self.span_id(call) if call >= self.header.root else parent
 
-    def place_of(self, call: int, place: ThreadContext | None) -> tuple[str, str | None]:
+    def parent_in_thread(self, call: int, thread: ThreadContext | None) -> tuple[str, str | None]:
         """Return the same for calls made within `call` in a thread's context."""
-        begun = None if place is None else place.scope
-        if begun is None or begun.recording != self.header.root:
+        scope = None if thread is None else thread.scope
+        if scope is None or scope.recording != self.header.root:
             return self.parent_of(call, None, None)
-        return self.parent_of(call, begun.trace_id, begun.parent)
+        return self.parent_of(call, scope.trace_id, scope.parent)
 
 
 class Frame(NamedTuple):

@@ -41,7 +41,7 @@ from tracellm.probes.record.record_file import (
 from tracellm.probes.wrapping.probe import Attributes, Site, site_numbered
 from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes, VarArgsAttributes
 
-__all__ = ["FLUSH_SECONDS", "Recorder", "define_place", "define_site"]
+__all__ = ["FLUSH_SECONDS", "Recorder", "define_site", "define_thread"]
 
 FLUSH_SECONDS = 0.2
 _MOST_AT_ONCE = 16_384  # records in a frame: encoding holds the interpreter's lock
@@ -50,7 +50,7 @@ _MOST_KEPT_BYTES = 8 << 20  # of submissions that each segment of a ring begins 
 _SLOW_SECONDS = 0.1  # after a longer write, only the thread writes
 _LONGEST_END_SECONDS = 10.0
 
-_site_of, _place_of = itemgetter(0), itemgetter(3)
+_site_of, _thread_of = itemgetter(0), itemgetter(3)
 
 
 class Recorder:
@@ -62,14 +62,14 @@ class Recorder:
         ring: number of last calls to keep; up to twice as many may be kept. None keeps all.
         submissions: targets of the catalog's entries that say how a request was submitted, which a ring keeps longer.
         each_round: called five times a second in the recorder's thread.
-        tell: called with a problem, as a sentence for the user.
+        report: called with a problem, as a sentence for the user.
 
     Attributes:
         buffer: records that are not written yet.
         batches: records that were written, for the live feed; filled only if `keeps_batches`.
         calls: records written.
         lost: calls that could not be written.
-        let_go: calls that a ring did not keep.
+        dropped: calls that a ring did not keep.
         bytes: bytes written.
         steps: engine steps that have ended.
         seconds: processor time spent writing.
@@ -83,19 +83,19 @@ class Recorder:
         ring: int | None,
         submissions: Collection[str],
         each_round: Callable[[], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self.buffer: list[Record] = []
         self.batches: deque[list[Record]] = deque()
         self.keeps_batches = False
-        self.calls = self.lost = self.let_go = self.bytes = self.steps = 0
+        self.calls = self.lost = self.dropped = self.bytes = self.steps = 0
         self.seconds = self.longest_seconds = 0.0
         self.path = path
         self._header = header
         self._ring = ring
         self._submissions = submissions
         self._each_round = each_round
-        self._tell = tell
+        self._report = report
         self._file: RecordFile | None = None
         self._begin = 0  # number of this segment's first record
         self._num_before = 0  # records of the segment before
@@ -106,7 +106,7 @@ class Recorder:
         self._step_sites: set[int] = set()
         self._kept_sites: set[int] = {SUBMITTED}
         self._sites: set[int] = set()  # defined in this segment
-        self._places: set[int] = set()
+        self._threads: set[int] = set()
         self._open: set[int] = set()  # calls written as under way
         self._seen: Collection[int] = ()  # calls that were under way at the last round
         self._writing = threading.Lock()
@@ -182,7 +182,7 @@ class Recorder:
             return True
         finish.join(_LONGEST_END_SECONDS)
         if finish.is_alive():
-            self._tell(f"the end of the recording could not be written within {_LONGEST_END_SECONDS:.0f} s")
+            self._report(f"the end of the recording could not be written within {_LONGEST_END_SECONDS:.0f} s")
             return False
         return True
 
@@ -195,7 +195,7 @@ class Recorder:
                 self.write_open()
                 self._each_round()
             except Exception as error:  # later records can still be written
-                self._tell(f"part of this run is not recorded: {type(error).__name__}: {error}")
+                self._report(f"part of this run is not recorded: {type(error).__name__}: {error}")
 
     def _finish(self, ended: int) -> None:
         self._thread.join()
@@ -205,13 +205,13 @@ class Recorder:
             with self._writing:
                 if self.buffer:
                     self.lost += len(self.buffer)
-                    self._tell(f"{len(self.buffer):,} calls are not recorded")
+                    self._report(f"{len(self.buffer):,} calls are not recorded")
                 if self._file is not None:
                     self._file.append(encode(END, ended))
         except OSError as error:
             self._cannot_write(error)
         except Exception as error:
-            self._tell(f"part of this run is not recorded: {type(error).__name__}: {error}")
+            self._report(f"part of this run is not recorded: {type(error).__name__}: {error}")
         finally:
             if self._file is not None:
                 self._file.close()
@@ -234,7 +234,7 @@ class Recorder:
             self._cannot_write(error)
             return 0
         except Exception as error:  # a fault of tracellm must neither disturb the engine nor repeat
-            self._tell(f"{count:,} calls are not recorded: {type(error).__name__}: {error}")
+            self._report(f"{count:,} calls are not recorded: {type(error).__name__}: {error}")
             self.lost += count
             del self.buffer[:count]
             return count
@@ -255,8 +255,8 @@ class Recorder:
         file = self._file
         if file is None or self._is_full():
             file = self._rotate()
-        sites, places = set(map(_site_of, records)), set(map(_place_of, records))
-        self._append_frame(file, sites, places, self._encoded(records))
+        sites, threads = set(map(_site_of, records)), set(map(_thread_of, records))
+        self._append_frame(file, sites, threads, self._encoded(records))
 
     def _is_full(self) -> bool:
         """Return whether a ring begins a new segment: after `ring` records, and after the setup."""
@@ -279,21 +279,21 @@ class Recorder:
         while self._kept_bytes > _MOST_KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popleft()[1])
 
-    def _append_frame(self, file: RecordFile, sites: set[int], places: set[int], frame: bytes) -> None:
-        """Append a frame, after the definitions of its sites and places that are new in this segment."""
+    def _append_frame(self, file: RecordFile, sites: set[int], threads: set[int], frame: bytes) -> None:
+        """Append a frame, after the definitions of its sites and threads that are new in this segment."""
         sites -= self._sites
-        places -= self._places
+        threads -= self._threads
         frames = [frame]
-        if sites or places:
+        if sites or threads:
             new_sites = [(number, define_site(site_numbered(number))) for number in sites if number >= 0]
-            new_places = [(number, define_place(find_thread_context(number))) for number in places]
-            frames.insert(0, encode(DEFINITIONS, new_sites, new_places))
+            new_threads = [(number, define_thread(find_thread_context(number))) for number in threads]
+            frames.insert(0, encode(DEFINITIONS, new_sites, new_threads))
         before, begin = file.size, time.monotonic()
         file.append(*frames)
         self._is_slow = time.monotonic() - begin > _SLOW_SECONDS
         self.bytes += file.size - before
         self._sites |= sites
-        self._places |= places
+        self._threads |= threads
         probes = {number: site_numbered(number).probe for number in sites if number >= 0}
         self._step_sites.update(number for number, probe in probes.items() if probe.is_step)
         self._kept_sites.update(number for number, probe in probes.items() if probe.target in self._submissions)
@@ -301,21 +301,21 @@ class Recorder:
     def write_open(self, least_age: int = 1) -> None:
         """Write the calls that were already under way at the last round, or all that are for a `least_age` of 0."""
         open_calls = state.open.copy()  # no probed call can interrupt a dict's copy
-        lasting = {call: one for call, one in open_calls.items() if call in self._seen or not least_age}
+        lasting = {call: begun for call, begun in open_calls.items() if call in self._seen or not least_age}
         self._seen = open_calls.keys()
         self._open &= open_calls.keys()
         new = []
         for call in lasting.keys() - self._open:
-            one = lasting[call]
-            new.append((call, *one, None) if isinstance(one, tuple) else (call, USER_SPAN, 0, 0, 0, one()))
+            begun = lasting[call]
+            new.append((call, *begun, None) if isinstance(begun, tuple) else (call, USER_SPAN, 0, 0, 0, begun()))
         if not new:
             return
         with self._writing:
             if self._file is None:
                 self._file = self._rotate()
-            sites, places = {one[1] for one in new}, {one[3] for one in new}
-            self._append_frame(self._file, sites, places, encode(OPEN, new))
-            self._open |= {one[0] for one in new}
+            sites, threads = {record[1] for record in new}, {record[3] for record in new}
+            self._append_frame(self._file, sites, threads, encode(OPEN, new))
+            self._open |= {record[0] for record in new}
 
     def _rotate(self) -> RecordFile:
         """Begin a new segment; rename the full one to the setup, or to the one before, which it replaces."""
@@ -325,19 +325,19 @@ class Recorder:
             self._file = None
             self._is_setup = False
             if not is_setup:
-                self.let_go += self._num_before
+                self.dropped += self._num_before
                 self._num_before = self.calls - self._begin
             self._begin = self.calls
         self._header.steps = self._steps_written
         state.segment += 1
         self._file = file = self._new_file()
         self._sites.clear()
-        self._places.clear()
+        self._threads.clear()
         self._open.clear()
         if self.calls:
-            sites, places = {one[0] for one, _ in self._kept}, {one[3] for one, _ in self._kept}
+            sites, threads = {record[0] for record, _ in self._kept}, {record[3] for record, _ in self._kept}
             kept = [msgspec.Raw(content) for _, content in self._kept]
-            self._append_frame(file, sites, places, encode(KEPT, self.calls, kept))
+            self._append_frame(file, sites, threads, encode(KEPT, self.calls, kept))
         return file
 
     def _new_file(self) -> RecordFile:
@@ -352,7 +352,7 @@ class Recorder:
             self.lost += 1
 
     def _cannot_write(self, error: OSError) -> None:
-        self._tell(f"the recording cannot be written ({error.strerror}): part of this run may be missing")
+        self._report(f"the recording cannot be written ({error.strerror}): part of this run may be missing")
         surplus = len(self.buffer) - _MOST_WAITING
         if surplus > 0:
             del self.buffer[:surplus]
@@ -396,13 +396,13 @@ def _form(attributes: Attributes | None) -> dict[str, Any]:
     return {"facts": "entry"}
 
 
-def define_place(place: ThreadContext | None) -> dict[str, Any]:
+def define_thread(thread: ThreadContext | None) -> dict[str, Any]:
     """Return a thread context as plain data: the thread's name, None for the main one, and the trace of its calls."""
-    if place is None:
+    if thread is None:
         return {}
-    begun = place.scope
-    trace = None if begun is None else (begun.trace_id, begun.parent, begun.recording, begun.outside)
-    return {"thread_name": place.thread_name, "trace": trace}
+    scope = thread.scope
+    trace = None if scope is None else (scope.trace_id, scope.parent, scope.recording, scope.outside)
+    return {"thread_name": thread.thread_name, "trace": trace}
 
 
 def _encodable(record: Record) -> Record:
@@ -416,9 +416,9 @@ def _plain_facts(value: Any, depth: int = 20) -> Any:
         encode(RECORDS, value)
     except Exception:
         if isinstance(value, tuple | list) and depth:
-            return [_plain_facts(one, depth - 1) for one in value]
+            return [_plain_facts(item, depth - 1) for item in value]
         if isinstance(value, dict) and depth:
-            return {str(name): _plain_facts(one, depth - 1) for name, one in value.items()}
+            return {str(name): _plain_facts(item, depth - 1) for name, item in value.items()}
         if isinstance(value, float | int):
             return float(value) if abs(value) < 1e300 else str(value)[:100]
         if isinstance(value, str):

@@ -25,7 +25,7 @@ from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes,
 from tracellm.trace import names
 from tracellm.trace.model import Event, Link, Span
 
-__all__ = ["PendingUpdates", "SpanBuilder", "SpanPlace", "SpanSite", "span_from"]
+__all__ = ["PendingUpdates", "SpanBuilder", "SpanSite", "SpanThread", "span_from"]
 
 Given = tuple[tuple[str, ...], dict[str, Any]]
 """Names of the functions whose enclosing call gets the facts, and the facts."""
@@ -114,7 +114,7 @@ class SpanSite:
         self.problems.append(Mistake(f"the probe of {where} stopped: its {part} raised {kind}", message))
 
 
-class SpanPlace(NamedTuple):
+class SpanThread(NamedTuple):
     """A thread, and the trace that its calls belong to.
 
     Attributes:
@@ -130,16 +130,16 @@ class SpanPlace(NamedTuple):
     outside: bool = False
 
     @classmethod
-    def of(cls, definition: Mapping[str, Any], root: int) -> "SpanPlace":
-        """Return the place with this definition, in the recording whose script is the call `root`."""
+    def of(cls, definition: Mapping[str, Any], root: int) -> "SpanThread":
+        """Return the thread with this definition, in the recording whose script is the call `root`."""
         thread_name, trace = definition.get("thread_name"), definition.get("trace")
         if trace is None or trace[2] != root:
             return cls(thread_name)
         return cls(thread_name, trace[0], trace[1], bool(trace[3]))
 
 
-NOWHERE = SpanPlace()
-"""Default place, for calls without a defined one."""
+MAIN_THREAD = SpanThread()
+"""Thread of calls without a defined one."""
 
 
 class PendingUpdates:
@@ -149,12 +149,12 @@ class PendingUpdates:
 
     Attributes:
         of: updates by the number of the call.
-        let_go: number of updates that were dropped.
+        dropped: number of updates that were dropped.
     """
 
     def __init__(self) -> None:
         self.of: dict[int, deque[Update]] = {}
-        self.let_go = 0
+        self.dropped = 0
         self._count = 0
 
     def keep(self, call: int, update: Update) -> None:
@@ -165,7 +165,7 @@ class PendingUpdates:
             first, oldest = next(iter(self.of.items()))
             oldest.popleft()
             self._count -= 1
-            self.let_go += 1
+            self.dropped += 1
             if not oldest:
                 del self.of[first]
 
@@ -185,7 +185,7 @@ def span_from(data: Mapping[str, Any], shift_ns: int) -> Span:
         data["end"] + shift_ns,
         attributes=dict(data["attributes"]),
         events=[Event(name, time + shift_ns, attributes) for name, time, attributes in data["events"]],
-        links=[Link(*one) for one in data["links"]],
+        links=[Link(*link) for link in data["links"]],
         error=data["error"],
     )
 
@@ -203,7 +203,7 @@ class SpanBuilder:
     Attributes:
         ids: ids of the process's calls.
         shift_ns: wall-clock time less the time of the recording's clock.
-        sites, places: definitions by their numbers.
+        sites, threads: definitions by their numbers.
         tracker: state across calls.
         given: facts for calls that have not ended, by the number of the next enclosing call.
         recording_ns: time that the recording took within calls that have not ended, by their numbers.
@@ -216,7 +216,7 @@ class SpanBuilder:
     def __init__(self, header: Header, entries: Mapping[str, Entry]) -> None:
         self.header = header
         self.sites: dict[int, SpanSite] = {}
-        self.places: dict[int, SpanPlace] = {}
+        self.threads: dict[int, SpanThread] = {}
         self.given: dict[int, list[Given]] = {}
         self.recording_ns: dict[int, int] = {}
         self.open: dict[int, Sequence[Any]] = {}
@@ -226,17 +226,17 @@ class SpanBuilder:
         self.first, self.offset = header.origins[-1]
         self.shift_ns = header.clock[0] - header.clock[1]
         self.tracker = RequestTracker(_DerivedIds(header), header.text)
-        self.tracker.untold = frozenset(header.untold)
+        self.tracker.left_out = frozenset(header.left_out)
         self.tracker.steps = header.steps
         self.ids = CallIds(header)
         self._entries = entries
 
-    def define(self, sites: Iterable[tuple[int, Mapping[str, Any]]], places: Iterable[Any]) -> None:
+    def define(self, sites: Iterable[tuple[int, Mapping[str, Any]]], threads: Iterable[Any]) -> None:
         """Add the definitions of a frame."""
         for number, definition in sites:
             self.sites[number] = SpanSite.of(definition, self._entries, self.problems)
-        for number, definition in places:
-            self.places[number] = SpanPlace.of(definition, self.header.root)
+        for number, definition in threads:
+            self.threads[number] = SpanThread.of(definition, self.header.root)
 
     def build(self, record: Record | Sequence[Any]) -> Iterator[Span]:
         """Yield the call's span, and those of requests that ended with it; facts are decoded.
@@ -244,14 +244,14 @@ class SpanBuilder:
         Raises:
             Exception: the record does not match its site.
         """
-        number, call, parent, place_number, start, end, facts, error = record
+        number, call, parent, thread_number, start, end, facts, error = record
         if number < 0:
             yield from self._build_other(number, call, parent, start, end, facts)
             return
-        site, place = self.sites[number], self.places.get(place_number, NOWHERE)
+        site, thread = self.sites[number], self.threads.get(thread_number, MAIN_THREAD)
         recording_ns, updates = self.recording_ns.get(call, 0), self.updates.of.get(call)
         facts, given = self.follow(number, call, parent, facts)
-        span = self._span(call, site, parent, place, start, end)
+        span = self._span(call, site, parent, thread, start, end)
         if facts is not None:
             self._describe(site, facts, span.attributes)
         if recording_ns > 0:
@@ -290,8 +290,8 @@ class SpanBuilder:
 
     def note_open(self, calls: Iterable[Sequence[Any]]) -> None:
         """Note the calls of an OPEN frame."""
-        for one in calls:
-            self.open[one[0]] = one
+        for call in calls:
+            self.open[call[0]] = call
 
     def skip(self, steps: int, kept: Iterable[RawRecord] = ()) -> None:
         """Continue after records that a ring has dropped, and after `steps` steps.
@@ -315,11 +315,11 @@ class SpanBuilder:
         if ended is not None:
             self.tracker.close(ended + self.shift_ns)
             yield from map(self._publish, self.tracker.take_ended())
-        for call, number, parent, place, start, facts in self.open.values():
+        for call, number, parent, thread, start, facts in self.open.values():
             if number == USER_SPAN:
                 span = span_from(facts, self.shift_ns)
             else:
-                span = self._span(call, self.sites[number], parent, self.places.get(place, NOWHERE), start, start)
+                span = self._span(call, self.sites[number], parent, self.threads.get(thread, MAIN_THREAD), start, start)
             span.attributes[names.OPEN] = True
             yield self._publish(span)
         for life in self.tracker.unfinished():
@@ -365,10 +365,10 @@ class SpanBuilder:
         if parent >= self.first:
             self.recording_ns[parent] = self.recording_ns.get(parent, 0) + nanoseconds
 
-    def _span(self, call: int, site: SpanSite, parent: int, place: SpanPlace, start: int, end: int) -> Span:
-        trace_id, parent_id = self.ids.parent_of(parent, place.trace_id, place.parent)
-        attributes = {**self.alike(site, place.thread_name)}
-        if parent < self.header.root and place.outside:
+    def _span(self, call: int, site: SpanSite, parent: int, thread: SpanThread, start: int, end: int) -> Span:
+        trace_id, parent_id = self.ids.parent_of(parent, thread.trace_id, thread.parent)
+        attributes = {**self.alike(site, thread.thread_name)}
+        if parent < self.header.root and thread.outside:
             attributes[names.OUTSIDE] = True
         return Span(
             name=site.name,

@@ -64,7 +64,7 @@ class Conversion:
         calls, spans: number of calls in the records, and of spans written.
         capture_ns: time that captures took in the recorded processes.
         seconds: processor time of the conversion.
-        let_go: calls that a ring dropped.
+        dropped: calls that a ring dropped.
         deep_steps: steps recorded in more depth than requests and steps; None: all.
         problems: what is missing, and why.
     """
@@ -73,20 +73,20 @@ class Conversion:
     spans: int = 0
     capture_ns: int = 0
     seconds: float = 0.0
-    let_go: int = 0
+    dropped: int = 0
     deep_steps: int | None = None
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: "Conversion") -> None:
         """Add another outcome to this one."""
-        for name in ("calls", "spans", "capture_ns", "seconds", "let_go"):
+        for name in ("calls", "spans", "capture_ns", "seconds", "dropped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.deep_steps is not None:
             self.deep_steps = max(self.deep_steps or 0, other.deep_steps)
         for problem in other.problems:
-            self.tell(problem)
+            self.add_problem(problem)
 
-    def tell(self, problem: str) -> None:
+    def add_problem(self, problem: str) -> None:
         """Note a problem, once."""
         if problem not in self.problems:
             self.problems.append(problem)
@@ -158,9 +158,9 @@ def convert_file(
         for segment in segments:
             segment.unlink()
     except OSError as error:
-        converter.done.tell(f"{path} cannot be converted ({error.strerror}): its spans are missing")
+        converter.done.add_problem(f"{path} cannot be converted ({error.strerror}): its spans are missing")
     except RecordFileError as error:
-        converter.done.tell(error.problem)
+        converter.done.add_problem(error.problem)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -181,7 +181,7 @@ class _FileConverter:
         self.position = 0
         self._entries = entries
         self._builder: SpanBuilder | None = None
-        self._next = self._let_go = 0  # number of the next record, and of records that a ring dropped
+        self._next = self._dropped = 0  # number of the next record, and of records that a ring dropped
         self._ended: int | None = None
         self._texts: list[str] = []
 
@@ -198,7 +198,9 @@ class _FileConverter:
                 if self._builder is None and reader.header is not None:
                     self._start(reader.header)
                 if reader.damaged:
-                    self.done.tell(f"{segment.name} is damaged: everything after {reader.position:,} bytes is missing")
+                    self.done.add_problem(
+                        f"{segment.name} is damaged: everything after {reader.position:,} bytes is missing"
+                    )
             finally:
                 reader.close()
             before += _size(segment)
@@ -207,7 +209,7 @@ class _FileConverter:
 
     def _start(self, header: Header) -> SpanBuilder:
         self._builder = builder = SpanBuilder(header, self._entries)
-        self._encoder = SpanEncoder(builder, self.done.tell)
+        self._encoder = SpanEncoder(builder, self.done.add_problem)
         attributes = header.process
         process = Process(attributes[names.PROCESS_PID], attributes[names.PROCESS_NAME], attributes)
         self._opening = opening(process, __version__)
@@ -236,19 +238,19 @@ class _FileConverter:
         if first > self._next:
             assert self._builder is not None
             self._builder.skip(steps, kept)
-            self._let_go += first - self._next
+            self._dropped += first - self._next
             self._next = first
 
     def _end(self, builder: SpanBuilder) -> bytes:
         self._texts += self._encoder.encode_spans(builder.close(self._ended))
         done = self.done
-        done.calls, done.capture_ns, done.let_go = builder.calls, builder.capture_ns, self._let_go
+        done.calls, done.capture_ns, done.dropped = builder.calls, builder.capture_ns, self._dropped
         done.deep_steps = builder.tracker.deep_steps
         for mistake in builder.problems:
-            done.tell(mistake.describe(builder.header.text))
-        if builder.updates.let_go:
-            done.tell(
-                f"{builder.updates.let_go:,} attributes, events or links of unfinished calls were dropped: "
+            done.add_problem(mistake.describe(builder.header.text))
+        if builder.updates.dropped:
+            done.add_problem(
+                f"{builder.updates.dropped:,} attributes, events or links of unfinished calls were dropped: "
                 "there were too many"
             )
         return self._lines()
@@ -318,7 +320,7 @@ def _convert_side_by_side(
                 del running[key.fileobj]
                 process.communicate()
                 if process.returncode:
-                    done.tell(f"a record file was not converted (exit status {process.returncode})")
+                    done.add_problem(f"a record file was not converted (exit status {process.returncode})")
     finally:
         selector.close()
         for process, _ in running.values():

@@ -13,7 +13,7 @@ from operator import getitem
 from typing import Any
 
 from tracellm.probes.record.record_file import RawRecord, facts_of
-from tracellm.probes.spans.builder import NOWHERE, SpanBuilder, SpanSite
+from tracellm.probes.spans.builder import MAIN_THREAD, SpanBuilder, SpanSite
 from tracellm.probes.wrapping.summary import is_given, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -32,7 +32,7 @@ from tracellm.trace.otlp.encoding import (
 __all__ = ["SpanEncoder"]
 
 _MOST_FACTS = 20_000  # of half a kilobyte each
-_MOST_PLACES = 1_000
+_MOST_THREADS = 1_000
 _MOST_IDS = 65_536
 _MOST_VALUES = 2_000  # of one parameter
 
@@ -143,12 +143,12 @@ class SpanEncoder:
 
     Args:
         builder: makes the spans of calls that need one, and has the state across calls.
-        tell: called with a problem, as a sentence for the user.
+        report: called with a problem, as a sentence for the user.
     """
 
-    def __init__(self, builder: SpanBuilder, tell: Callable[[str], None]) -> None:
+    def __init__(self, builder: SpanBuilder, report: Callable[[str], None]) -> None:
         self._builder = builder
-        self._tell = tell
+        self._report = report
         self._templates: dict[str | None, dict[int, _Template | None]] = {}  # by the thread's name
         self._wheres: dict[int, tuple[dict[int, _Template | None], str, str, bool]] = {}
         self._num_known = 0
@@ -169,14 +169,14 @@ class SpanEncoder:
         before = -1
         calls = 0
         for record in records:
-            number, call, parent, place, start, end, raw, error = record
-            if place != before:
-                before = place
-                templates, trace, outermost, is_outside = self._where(place)
+            number, call, parent, thread, start, end, raw, error = record
+            if thread != before:
+                before = thread
+                templates, trace, outermost, is_outside = self._where(thread)
             try:
                 template = templates[number]
             except KeyError:
-                template = self._template(templates, number, place)
+                template = self._template(templates, number, thread)
             of_other = parent < first and (parent >= root or call <= root or call < first or is_outside)
             if (
                 template is None
@@ -208,40 +208,40 @@ class SpanEncoder:
             try:
                 texts.append(span_text(span))
             except Exception as error:  # the other spans can be encoded
-                self._tell(f"a call of {span.name} cannot be written: {type(error).__name__}")
+                self._report(f"a call of {span.name} cannot be written: {type(error).__name__}")
         return texts
 
     def _encode_long(self, record: RawRecord, texts: list[str]) -> None:
-        number, call, parent, place, start, end, raw, error = record
+        number, call, parent, thread, start, end, raw, error = record
         builder = self._builder
         try:
             facts = facts_of(raw)
-            texts += self.encode_spans(builder.build((number, call, parent, place, start, end, facts, error)))
+            texts += self.encode_spans(builder.build((number, call, parent, thread, start, end, facts, error)))
         except Exception as failure:
-            self._tell(f"a call cannot be recorded: {type(failure).__name__}: {failure}")
+            self._report(f"a call cannot be recorded: {type(failure).__name__}: {failure}")
 
     def _where(self, number: int) -> tuple[dict[int, _Template | None], str, str, bool]:
         """Return the templates, the texts of trace id and outermost parent, and whether that parent is outside."""
         if (known := self._wheres.get(number)) is not None:
             return known
-        place = self._builder.places.get(number, NOWHERE)
-        trace_id, parent_id = self._builder.ids.parent_of(0, place.trace_id, place.parent)
+        thread = self._builder.threads.get(number, MAIN_THREAD)
+        trace_id, parent_id = self._builder.ids.parent_of(0, thread.trace_id, thread.parent)
         above = f"{PARENT}{parent_id}" if parent_id is not None else ""
-        known = self._templates.setdefault(place.thread_name, {}), f"{TRACE}{trace_id}{SPAN}", above, place.outside
-        if len(self._wheres) >= _MOST_PLACES:
+        known = self._templates.setdefault(thread.thread_name, {}), f"{TRACE}{trace_id}{SPAN}", above, thread.outside
+        if len(self._wheres) >= _MOST_THREADS:
             self._wheres.clear()
         self._wheres[number] = known
         return known
 
-    def _template(self, templates: dict[int, _Template | None], number: int, place: int) -> _Template | None:
+    def _template(self, templates: dict[int, _Template | None], number: int, thread: int) -> _Template | None:
         """Return the template of a site; None for one whose calls all need a span."""
         template = None
         site = self._builder.sites.get(number)
         if site is not None and site.is_plain:
             try:
-                template = _Template(self._builder, site, self._builder.places.get(place, NOWHERE).thread_name)
+                template = _Template(self._builder, site, self._builder.threads.get(thread, MAIN_THREAD).thread_name)
             except Exception as error:  # the site's spans fail in the same way
-                self._tell(f"a call of {site.name} cannot be written: {type(error).__name__}")
+                self._report(f"a call of {site.name} cannot be written: {type(error).__name__}")
         templates[number] = template
         return template
 

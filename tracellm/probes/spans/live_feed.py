@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tracellm.probes.context.call_context import Record, find_thread_context
 from tracellm.probes.record.record_file import Header
-from tracellm.probes.record.recorder import Recorder, define_place, define_site
+from tracellm.probes.record.recorder import Recorder, define_site, define_thread
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.tail import RecordTail, SpanFeed
 from tracellm.probes.wrapping.probe import Entry, site_numbered
@@ -54,7 +54,7 @@ class LiveFeed:
         header: header of its record file.
         entries: the catalog's entries by their targets.
         now: the wall clock in nanoseconds.
-        tell: called with a problem, as a sentence for the user.
+        report: called with a problem, as a sentence for the user.
 
     Attributes:
         skipped: calls of this process that were skipped.
@@ -67,15 +67,15 @@ class LiveFeed:
         header: Header,
         entries: Mapping[str, Entry],
         now: Callable[[], int],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self.skipped = 0
         self._listeners = list(listeners)
         self._recorder = recorder
         self._now = now
-        self._tell = tell
-        every = [one.names for one in listeners]
-        wanted = None if None in every else frozenset().union(*(one for one in every if one is not None))
+        self._report = report
+        every = [listener.names for listener in listeners]
+        wanted = None if None in every else frozenset().union(*(names for names in every if names is not None))
         self._builder = SpanBuilder(header, entries)
         self._feed = SpanFeed(self._builder, wanted)
         self._others = RecordTail(recorder.path.parent, (recorder.path.name,), entries, wanted)
@@ -86,7 +86,7 @@ class LiveFeed:
         recorder.batches.clear()
         recorder.keeps_batches = True
 
-    def look(self, has_others: bool = False) -> None:
+    def poll(self, has_others: bool = False) -> None:
         """Feed new spans; with other processes, hold the last ones back."""
         self._holds = self._holds or has_others
         self._skip()
@@ -107,7 +107,7 @@ class LiveFeed:
         """Feed the rest, when the recording has ended at `ended`."""
         own = [*self._own(), *self._builder.close(ended)]
         self._read_others()
-        for span in [*own, *(one for one in self._others.never_ended() if not one.open)]:
+        for span in [*own, *self._others.never_ended()]:
             if not span.open:
                 heapq.heappush(self._held, (span.end_ns, next(self._count), span))
         self._show_until(None)
@@ -125,11 +125,11 @@ class LiveFeed:
 
     def _define(self, records: Sequence[Record]) -> None:
         sites = {record[0] for record in records} - self._builder.sites.keys()
-        places = {record[3] for record in records} - self._builder.places.keys()
-        if sites or places:
+        threads = {record[3] for record in records} - self._builder.threads.keys()
+        if sites or threads:
             self._builder.define(
                 [(number, define_site(site_numbered(number))) for number in sites if number >= 0],
-                [(number, define_place(find_thread_context(number))) for number in places],
+                [(number, define_thread(find_thread_context(number))) for number in threads],
             )
 
     def _skip(self) -> None:
@@ -152,4 +152,4 @@ class LiveFeed:
                 listener(span)
             except Exception as error:
                 self._listeners.remove(listener)
-                self._tell(f"the live log stopped: {type(error).__name__}: {error}")
+                self._report(f"the live log stopped: {type(error).__name__}: {error}")

@@ -44,7 +44,7 @@ def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
         name = visible(pair.lifeline)
         if pair.lifeline_b:
             name = text(lang, "diff.calls.renamed", a=name, b=visible(pair.lifeline_b))
-        moves.setdefault((pair.places_a, pair.places_b), {}).setdefault(name)
+        moves.setdefault((pair.threads_a, pair.threads_b), {}).setdefault(name)
     if not moves:
         return []
     heads = ("elsewhere.a", "elsewhere.b", "elsewhere.what")
@@ -62,7 +62,7 @@ def _renamed(pairs: Sequence[CallPair], lang: str) -> list[Block]:
 
 
 def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
-    rows = [([_name(pair, twice)], [f"{(pair.a, pair.b)[run]:,}"], _places((pair.places_a, pair.places_b)[run]))
+    rows = [([_name(pair, twice)], [f"{(pair.a, pair.b)[run]:,}"], _places((pair.threads_a, pair.threads_b)[run]))
             for pair in pairs]  # fmt: skip
     heads = (text(lang, "diff.calls.count"), text(lang, "diff.calls.where"))
     columns = (Column(text(lang, "diff.calls.name"), code=True), Column(heads[0], number=True), Column(heads[1]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 
-__all__ = ["CallPair", "call_pairs", "place_of"]
+__all__ = ["CallPair", "call_pairs", "thread_of"]
 
 _Key = tuple[str, str, str]
 """Lifeline, method, and the function's qualified name; the span's name if that is not recorded."""
@@ -26,15 +26,15 @@ _Identity = tuple[str, ...]
 class CallPair:
     """One call in both runs, with its counts `a` and `b`.
 
-    The places are its processes and threads, in order of first use.
+    `threads` are its processes and threads, in order of first use.
     """
 
     lifeline: str
     method: str
     a: int
     b: int
-    places_a: tuple[str, ...] = ()
-    places_b: tuple[str, ...] = ()
+    threads_a: tuple[str, ...] = ()
+    threads_b: tuple[str, ...] = ()
     lifeline_b: str = ""
     """The class that has the method in B, if it is another class with the same code; else empty."""
     owner: str = ""
@@ -48,7 +48,7 @@ class CallPair:
     @property
     def moved(self) -> bool:
         """Both runs made it, in other processes or threads."""
-        return bool(self.a and self.b and set(self.places_a) != set(self.places_b))
+        return bool(self.a and self.b and set(self.threads_a) != set(self.threads_b))
 
     @property
     def differs(self) -> bool:
@@ -59,7 +59,7 @@ class CallPair:
 @dataclass(slots=True)
 class _Calls:
     count: int = 0
-    places: dict[str, None] = field(default_factory=dict)
+    threads: dict[str, None] = field(default_factory=dict)
 
 
 def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
@@ -79,10 +79,12 @@ def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
 
 def _pair(key: _Key, a: _Calls, b: _Calls, lifeline_b: str) -> CallPair:
     lifeline, method, function = key
-    return CallPair(lifeline, method, a.count, b.count, tuple(a.places), tuple(b.places), lifeline_b, _owner(function))
+    return CallPair(
+        lifeline, method, a.count, b.count, tuple(a.threads), tuple(b.threads), lifeline_b, _owner(function)
+    )
 
 
-def place_of(span: Span) -> str:
+def thread_of(span: Span) -> str:
     """Return the process that a call ran in, and the thread unless it is the main one:
 
     `EngineCore_0`, `main: writer`.
@@ -105,7 +107,7 @@ def _count(trace: Trace) -> dict[_Key, _Calls]:
         key = span.lifeline, span.method, str(span.attributes.get(names.CODE_FUNCTION, span.name))
         calls = found.setdefault(key, _Calls())
         calls.count += 1
-        calls.places.setdefault(place_of(span))
+        calls.threads.setdefault(thread_of(span))
     return found
 
 

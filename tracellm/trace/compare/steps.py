@@ -37,16 +37,17 @@ def _requests(step: Step, numbers: _Numbers) -> Any:
 
 def _tokens(step: Step, numbers: _Numbers) -> Any:
     return [
-        (numbers.get(one.request_id), one.num_tokens, one.num_computed, one.prefix_hit_tokens) for one in step.requests
+        (numbers.get(request.request_id), request.num_tokens, request.num_computed, request.prefix_hit_tokens)
+        for request in step.requests
     ]
 
 
 def _blocks(step: Step, numbers: _Numbers) -> Any:
-    return [(numbers.get(one.request_id), one.new_blocks, one.cached_blocks) for one in step.requests]
+    return [(numbers.get(request.request_id), request.new_blocks, request.cached_blocks) for request in step.requests]
 
 
 def _sampled(step: Step, numbers: _Numbers) -> Any:
-    return [(numbers.get(one.request_id), one.token_id) for one in step.sampled]
+    return [(numbers.get(token.request_id), token.token_id) for token in step.sampled]
 
 
 FACETS: dict[str, Callable[[Step, _Numbers], Any]] = {
@@ -80,4 +81,4 @@ def _differs(a: Step | None, b: Step | None, numbers_a: _Numbers, numbers_b: _Nu
 
 def _lacks_tokens(a: Step, b: Step) -> bool:
     """Return whether a recording lacks the sampled tokens, and the numbers of sampled tokens are equal."""
-    return len(a.sampled) == len(b.sampled) and any(one.token_id is None for one in (*a.sampled, *b.sampled))
+    return len(a.sampled) == len(b.sampled) and any(token.token_id is None for token in (*a.sampled, *b.sampled))

@@ -156,10 +156,12 @@ class _Reader:
         while here is not None and here.span_id not in self._callers:
             path.append(here)
             here = self._trace.parent(here)
-        for one in reversed(path):
-            parent = self._trace.parent(one)
-            if parent is None or names.HTTP_METHOD in one.attributes:  # the server did not send the request to itself
-                self._callers[one.span_id] = _Around(None, None, True)
+        for ancestor in reversed(path):
+            parent = self._trace.parent(ancestor)
+            if (
+                parent is None or names.HTTP_METHOD in ancestor.attributes
+            ):  # the server did not send the request to itself
+                self._callers[ancestor.span_id] = _Around(None, None, True)
                 continue
             around = self._callers[parent.span_id]
             lifeline = plain(parent.lifeline)
@@ -168,7 +170,7 @@ class _Reader:
                 # the handling of an HTTP request is seldom drawn: what it calls first is then an outermost call
                 outermost = names.HTTP_METHOD in parent.attributes and not drawn
                 around = _Around(lifeline, drawn, outermost)
-            self._callers[one.span_id] = around
+            self._callers[ancestor.span_id] = around
         return self._callers[span.span_id]
 
 
@@ -194,7 +196,7 @@ class Causes:
             numbers.setdefault(_id(call.span.process), len(numbers))
         self.processes = len(numbers)
         first: dict[str, int] = {}
-        sends = {one.receive.span_id: one.send.span_id for one in trace.messages if one.receive}
+        sends = {message.receive.span_id: message.send.span_id for message in trace.messages if message.receive}
         returns = _returns(trace, numbers)
         at = 0
         now = [(-1,) * self.processes for _ in numbers]
@@ -212,11 +214,11 @@ class Causes:
             self._before.append(now[here])
             first.setdefault(call.span.span_id, i)
 
-    def in_turn(self, places: Sequence[Sequence[int]]) -> dict[int, int]:
+    def in_turn(self, candidates: Sequence[Sequence[int]]) -> dict[int, int]:
         """Return the earliest possible call for each arrow that did not come before a call found already."""
         found: dict[int, int] = {}
         done: tuple[int, ...] = (-1,) * self.processes
-        for i, of_arrow in enumerate(self._by_process(places)):
+        for i, of_arrow in enumerate(self._by_process(candidates)):
             free = [
                 at[index] for process, at in of_arrow.items() if (index := bisect_right(at, done[process])) < len(at)
             ]
@@ -225,23 +227,23 @@ class Causes:
                 done = _later(done, self._before[found[i]])
         return found
 
-    def _by_process(self, places: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+    def _by_process(self, candidates: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
         apart: dict[int, dict[int, list[int]]] = {}  # arrows of one kind share their list of calls
-        for of_arrow in places:
+        for of_arrow in candidates:
             if id(of_arrow) not in apart:
                 split: dict[int, list[int]] = {}
-                for place in of_arrow:
-                    split.setdefault(self._process[place], []).append(place)
+                for index in of_arrow:
+                    split.setdefault(self._process[index], []).append(index)
                 apart[id(of_arrow)] = split
-        return [apart[id(of_arrow)] for of_arrow in places]
+        return [apart[id(of_arrow)] for of_arrow in candidates]
 
 
 def _id(process: Process | None) -> int:
     return process.pid if process else 0
 
 
-def _later(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(max, one, other))
+def _later(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(max, before, after))
 
 
 def _returns(trace: Trace, numbers: dict[int, int]) -> list[tuple[int, int, int]]:

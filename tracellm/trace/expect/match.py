@@ -115,15 +115,15 @@ class _Check:
         for call in self._calls:
             for lifeline in call.targets:
                 self._methods.setdefault(lifeline, set()).update(call.names)
-        self._places_of: dict[tuple[object, ...], list[int]] = {}
+        self._candidates_of: dict[tuple[object, ...], list[int]] = {}
 
     def result(self) -> Result:
-        places = [self._places(arrow) for arrow in self._arrows]
-        found = _in_turn(places)
-        if len(found) < len(places):
-            found = max(_most(places), Causes(self._trace, self._calls).in_turn(places), key=len)
-        misses = [self._miss(i, found) for i in range(len(places)) if i not in found]
-        return Result(len(places), tuple(misses), self._needs, self._unknown())
+        candidates = [self._candidates(arrow) for arrow in self._arrows]
+        found = _in_turn(candidates)
+        if len(found) < len(candidates):
+            found = max(_most(candidates), Causes(self._trace, self._calls).in_turn(candidates), key=len)
+        misses = [self._miss(i, found) for i in range(len(candidates)) if i not in found]
+        return Result(len(candidates), tuple(misses), self._needs, self._unknown())
 
     def _named(self, lifeline: Iterable[str]) -> frozenset[str]:
         """Return the names of a lifeline in the recording."""
@@ -139,27 +139,27 @@ class _Check:
     def _is_drawn(self, lifeline: str, called: tuple[str, ...]) -> bool:
         return any(_is_called(arrow, called) for arrow in self._drawn.get(lifeline, ()))
 
-    def _places(self, arrow: Arrow) -> list[int]:
+    def _candidates(self, arrow: Arrow) -> list[int]:
         """Return the calls that an arrow may stand for, in order."""
         key = arrow.source, arrow.target, arrow.names, arrow.owner, arrow.held
-        if key not in self._places_of:
+        if key not in self._candidates_of:
             source, target = self._named(arrow.source), self._named(arrow.target)
-            self._places_of[key] = [
+            self._candidates_of[key] = [
                 i
                 for i in self._of_name(arrow)
                 if self._is_source(self._calls[i], source)
                 and self._is_target(arrow, self._calls[i], target)
                 and self._is_owner(arrow, self._calls[i])
             ]
-        return self._places_of[key]
+        return self._candidates_of[key]
 
     def _of_name(self, arrow: Arrow) -> list[int]:
         found: set[int] = set()
         for name in arrow.names:
             if name.endswith("…"):
-                for known, places in self._by_name.items():
+                for known, candidates in self._by_name.items():
                     if known.startswith(name[:-1]):
-                        found.update(places)
+                        found.update(candidates)
             else:
                 found.update(self._by_name.get(name, ()))
         return sorted(found)
@@ -186,7 +186,7 @@ class _Check:
         arrow = self._arrows[index]
         before = max((i for i in found if i < index), default=None)
         after = min((i for i in found if i > index), default=None)
-        elsewhere = tuple(self._calls[i] for i in self._places(arrow)[:3])
+        elsewhere = tuple(self._calls[i] for i in self._candidates(arrow)[:3])
         others: tuple[Call, ...] = ()
         near: list[str] = []
         partly = bool(elsewhere)
@@ -212,7 +212,7 @@ class _Check:
         unknown: dict[str, tuple[str, ...]] = {}
         for name, lifeline in self._lifelines.items():
             used = any(
-                lifeline in (self._named(arrow.source), self._named(arrow.target)) and not self._places(arrow)
+                lifeline in (self._named(arrow.source), self._named(arrow.target)) and not self._candidates(arrow)
                 for arrow in self._arrows
             )
             if used and not lifeline & self._recorded:
@@ -225,51 +225,51 @@ class _Check:
 
 def _is_called(arrow: Arrow, called: Sequence[str]) -> bool:
     return any(
-        name in called or (name.endswith("…") and any(one.startswith(name[:-1]) for one in called))
+        name in called or (name.endswith("…") and any(other.startswith(name[:-1]) for other in called))
         for name in arrow.names
     )
 
 
-def _next(places: Sequence[int], after: int) -> int | None:
-    at = bisect_right(places, after)
-    return places[at] if at < len(places) else None
+def _next(candidates: Sequence[int], after: int) -> int | None:
+    at = bisect_right(candidates, after)
+    return candidates[at] if at < len(candidates) else None
 
 
-def _in_turn(places: Sequence[Sequence[int]]) -> dict[int, int]:
+def _in_turn(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
     """Return the earliest call for each arrow, each after the one before, until one has none."""
     found: dict[int, int] = {}
     last = -1
-    for i, at in enumerate(places):
-        place = _next(at, last)
-        if place is None:
+    for i, at in enumerate(candidates):
+        index = _next(at, last)
+        if index is None:
             break
-        found[i] = last = place
+        found[i] = last = index
     return found
 
 
-def _most(places: Sequence[Sequence[int]]) -> dict[int, int]:
+def _most(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
     """Return the longest list of arrows that can be found in order, with their calls; of several, the first.
 
     It goes backwards: `begins[k]` is the latest call at which k matched arrows can begin. The time is
     quadratic in the number of arrows and independent of the number of calls.
     """
     begins: list[tuple[float, _Chain]] = [(inf, None)]
-    for i in range(len(places) - 1, -1, -1):
-        if not places[i]:
+    for i in range(len(candidates) - 1, -1, -1):
+        if not candidates[i]:
             continue
         for k in range(len(begins) - 1, -1, -1):
             begin, chain = begins[k]
-            at = bisect_left(places[i], begin) - 1
+            at = bisect_left(candidates[i], begin) - 1
             if at < 0:
                 continue
-            place = places[i][at]
+            index = candidates[i][at]
             if k + 1 == len(begins):
-                begins.append((place, (i, place, chain)))
-            elif place >= begins[k + 1][0]:
-                begins[k + 1] = place, (i, place, chain)
+                begins.append((index, (i, index, chain)))
+            elif index >= begins[k + 1][0]:
+                begins[k + 1] = index, (i, index, chain)
     found: dict[int, int] = {}
     chain = begins[-1][1]
     while chain is not None:
-        i, place, chain = chain
-        found[i] = place
+        i, index, chain = chain
+        found[i] = index
     return found

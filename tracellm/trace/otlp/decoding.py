@@ -216,9 +216,13 @@ class Decoder:
 
     def _chosen(self, records: list[SpanRecord], wanted: Collection[str]) -> list[SpanRecord]:
         chosen = [
-            one
-            for one in records
-            if one.name in wanted or one.status or one.events or one.links or not self._is_plain(bytes(one.attributes))
+            record
+            for record in records
+            if record.name in wanted
+            or record.status
+            or record.events
+            or record.links
+            or not self._is_plain(bytes(record.attributes))
         ]
         self.left_out += len(records) - len(chosen)
         return chosen
@@ -227,7 +231,7 @@ class Decoder:
         """Return whether this JSON array has only attributes that any call has."""
         known = self._plain.get(text)
         if known is None:
-            known = _PLAIN.issuperset([one.key for one in _keys.decode(text)])
+            known = _PLAIN.issuperset([attribute.key for attribute in _keys.decode(text)])
             _remember(self._plain, text, known)
         return known
 
@@ -282,8 +286,8 @@ class Decoder:
         known = self._remembered.get(text)
         if known is None:
             single = self._single.get
-            texts = [bytes(one) for one in _attribute_lists.decode(text)]
-            known = dict([single(one) or self._attribute(one) for one in texts])
+            items = [bytes(item) for item in _attribute_lists.decode(text)]
+            known = dict([single(item) or self._attribute(item) for item in items])
             _remember(self._remembered, text, known)
         return known
 
@@ -357,15 +361,17 @@ def _read_attribute(record: KeyValue) -> tuple[str, AttributeValue]:
 
 def _read_list(elements: list[Element]) -> Any:
     """Return values of one type; nearly always texts, or integers of 64 bits."""
-    texts = [one.string_value for one in elements]
+    texts = [element.string_value for element in elements]
     if None not in texts:
         return texts
-    numbers = [int(one.int_value) for one in elements if one.string_value is None and one.int_value is not None]
+    numbers = [
+        int(element.int_value) for element in elements if element.string_value is None and element.int_value is not None
+    ]
     if len(numbers) == len(elements) and _INT64[0] <= min(numbers) and max(numbers) <= _INT64[-1]:
         return numbers
     values = [_read_value(element) for element in elements]
     if len({*map(type, values)}) > 1:
-        values = [str(one) for one in values]
+        values = [str(value) for value in values]
     return values
 
 

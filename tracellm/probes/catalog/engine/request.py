@@ -69,11 +69,11 @@ def assign_request_span(args: tuple[Any, ...], kwargs: dict[str, Any], header: s
     """
     request = argument(args, kwargs, 1, "request")
     headers = request.trace_headers or {}
-    received, (around, place) = parse(headers.get(HEADER)), current_call()
+    received, (enclosing, thread) = parse(headers.get(HEADER)), current_call()
     call, trace_id, parent = 0, "", None
-    scope = place.active_scope
+    scope = thread.active_scope
     if scope is not None and (received is None or received[0] == scope.trace_id):
-        call, trace_id, parent = around, scope.trace_id, scope.parent
+        call, trace_id, parent = enclosing, scope.trace_id, scope.parent
     elif received is not None:
         trace_id, parent = received
     else:

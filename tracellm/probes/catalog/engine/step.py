@@ -165,11 +165,11 @@ def complete_step(tracker: RequestTracker, span: Span, executed: Any, child_fact
     tracker.steps += 1
     attributes = span.attributes
     attributes[names.STEP_INDEX] = tracker.steps
-    if executed is False or (executed is None and "schedules" not in tracker.untold):
+    if executed is False or (executed is None and "schedules" not in tracker.left_out):
         attributes[names.STEP_KIND] = "empty"  # if the model ran, its kind follows from the schedule, or is unknown
     if "scheduled" in child_facts:
         _set_schedule(attributes, child_facts["scheduled"])
-        if "endings" not in tracker.untold:
+        if "endings" not in tracker.left_out:
             _set_aborted(attributes, tracker)
         tracker.link_step(attributes[names.STEP_REQUESTS], span)
     tracker.made_outputs(child_facts.get("outputs_made", ()))

@@ -130,7 +130,7 @@ def _paged_attention_v1(values: Mapping[str, Any], metadata: Any) -> Work:
         _Reads((number, None), sequence, first, length, 1, length - first)
         for number, (sequence, first, length) in enumerate(_decodes(values, metadata))
     ]
-    longest = max(one.stop - one.first for one in reads)
+    longest = max(read.stop - read.first for read in reads)
     if metadata.max_seq_len is not None:
         longest = min(metadata.max_seq_len, values["WINDOW"] or metadata.max_seq_len)
     partition = sys.modules["tracellm.engine.attention.backends.triton_attn"].PARTITION
@@ -213,18 +213,18 @@ def _attention(
     heads, head_size = query.shape[1:]
     key_heads, block_size = key_cache.shape[2], key_cache.shape[1]
     row = head_size * query.element_size()
-    tokens = sum(one.stop - one.first for one in reads)
-    rows = heads * sum(one.queries for one in reads)
+    tokens = sum(read.stop - read.first for read in reads)
+    rows = heads * sum(read.queries for read in reads)
     table, blocks = metadata.block_table_cpu, None
     if table is not None:
         blocks = {
-            one.place: table[one.sequence, one.first // block_size : -(-one.stop // block_size)].tolist()
-            for one in reads
+            read.place: table[read.sequence, read.first // block_size : -(-read.stop // block_size)].tolist()
+            for read in reads
         }
     return Work(
         bytes_read=key_heads * tokens * (2 * head_size * key_cache.element_size() + 4) + rows * row,
         bytes_written=rows * (row if bytes_per_row is None else bytes_per_row),
-        flops=4 * heads * head_size * sum(one.pairs for one in reads),
+        flops=4 * heads * head_size * sum(read.pairs for read in reads),
         blocks_read=blocks,
         reason=reason,
     )

@@ -124,7 +124,9 @@ _ROWS_IN_USE = {"MinTokensLogitsProcessor": "min_toks", "LogitBiasLogitsProcesso
 def acts_on_logits(metadata: Any) -> bool:
     """Return whether the sampler changes the logits of any row; it does not if all are greedy without other options."""
     processors = metadata.logitsprocs.non_argmax_invariant
-    return not metadata.all_greedy or ours.changes_logits(metadata, [one for one in processors if _may_act(one)])
+    return not metadata.all_greedy or ours.changes_logits(
+        metadata, [processor for processor in processors if _may_act(processor)]
+    )
 
 
 def _may_act(processor: Any) -> bool:
