@@ -33,9 +33,9 @@ class Clock:
         return cls(time.perf_counter_ns, time.time_ns(), time.perf_counter_ns())
 
     @classmethod
-    def counting(cls, step_ns: int = 1000, wall_ns: int = 1_700_000_000_000_000_000) -> "Clock":
-        """Return a clock for tests: the first reading is `wall_ns`, each one `step_ns` after the one before."""
-        return cls(itertools.count(0, step_ns).__next__, wall_ns, 0)
+    def counting(cls) -> "Clock":
+        """Return a clock for tests, which advances by a microsecond with each reading."""
+        return cls(itertools.count(0, 1000).__next__, 1_700_000_000_000_000_000, 0)
 
     @property
     def readings(self) -> list[int] | None:

@@ -23,7 +23,7 @@ from tracellm.probes.record.record_file import CallIds, Header, RawRecord, facts
 from tracellm.probes.wrapping.probe import Attributes, Entry, Gives, Mistake, Observe
 from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes, VarArgsAttributes
 from tracellm.trace import names
-from tracellm.trace.model import Event, Link, Span
+from tracellm.trace.model import Event, Link, Process, Span
 
 __all__ = ["PendingUpdates", "SpanBuilder", "SpanSite", "SpanThread", "span_from"]
 
@@ -201,6 +201,7 @@ class SpanBuilder:
         entries: the catalog's entries by their targets.
 
     Attributes:
+        process: the process, which all spans get.
         ids: ids of the process's calls.
         shift_ns: wall-clock time less the time of the recording's clock.
         sites, threads: definitions by their numbers.
@@ -215,6 +216,8 @@ class SpanBuilder:
 
     def __init__(self, header: Header, entries: Mapping[str, Entry]) -> None:
         self.header = header
+        attributes = header.process
+        self.process = Process(attributes[names.PROCESS_PID], attributes[names.PROCESS_NAME], attributes)
         self.sites: dict[int, SpanSite] = {}
         self.threads: dict[int, SpanThread] = {}
         self.given: dict[int, list[Given]] = {}
@@ -438,6 +441,7 @@ class SpanBuilder:
         span.events.append(Event("exception", span.end_ns, {**about}))
 
     def _publish(self, span: Span) -> Span:
+        span.process = self.process
         if not self.header.text:
             for attributes in (span.attributes, *(event.attributes for event in span.events)):
                 for name in names.PRIVATE.intersection(attributes):

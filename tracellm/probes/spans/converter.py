@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from tracellm import __version__
-from tracellm.probes.catalog import EVERY_ENGINE
+from tracellm.probes.catalog import ENTRIES_BY_TARGET
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
     END,
@@ -41,8 +41,6 @@ from tracellm.probes.record.record_file import (
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.encoder import SpanEncoder
 from tracellm.probes.wrapping.probe import Entry
-from tracellm.trace import names
-from tracellm.trace.model import Process
 from tracellm.trace.otlp.encoding import line, opening
 from tracellm.trace.run_folder import TRACE_FOLDER
 
@@ -143,7 +141,7 @@ def convert_file(
     progress: Progress | None = None,
 ) -> Conversion:
     """Convert the record file `path` in this process; `segments` are its segments, the oldest first."""
-    catalog = {entry.target: entry for entry in (EVERY_ENGINE if entries is None else entries)}
+    catalog = ENTRIES_BY_TARGET if entries is None else {entry.target: entry for entry in entries}
     begin = time.process_time()
     converter, partial = _FileConverter(catalog), path.with_suffix(".jsonl.part")
     whole = sum(map(_size, segments)) or 1
@@ -210,9 +208,7 @@ class _FileConverter:
     def _start(self, header: Header) -> SpanBuilder:
         self._builder = builder = SpanBuilder(header, self._entries)
         self._encoder = SpanEncoder(builder, self.done.add_problem)
-        attributes = header.process
-        process = Process(attributes[names.PROCESS_PID], attributes[names.PROCESS_NAME], attributes)
-        self._opening = opening(process, __version__)
+        self._opening = opening(builder.process, __version__)
         return builder
 
     def _convert(self, frame: Frame, reader: RecordReader) -> None:

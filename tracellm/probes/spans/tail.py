@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tracellm.probes.catalog import ENTRIES_BY_TARGET
 from tracellm.probes.catalog.report_needs import SAMPLERS, SUBJECTS
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
@@ -25,8 +26,7 @@ from tracellm.probes.record.record_file import (
 )
 from tracellm.probes.spans.builder import SpanBuilder, SpanSite
 from tracellm.probes.wrapping.probe import Entry
-from tracellm.trace import names
-from tracellm.trace.model import Process, Span
+from tracellm.trace.model import Span
 
 __all__ = ["RecordTail", "SpanFeed"]
 
@@ -46,7 +46,6 @@ class SpanFeed:
     def __init__(self, builder: SpanBuilder, wanted: Collection[str] | None = None) -> None:
         self.num_left_out = 0
         self.builder = builder
-        self.process = _process(builder.header.process)
         self._wanted = wanted
         self._uses: dict[int, str] = {}
 
@@ -74,9 +73,7 @@ class SpanFeed:
                     builder.follow(number, record[1], record[2], facts)
                     continue
                 facts = facts if facts_of is None else facts_of(facts)
-                for span in builder.build((*begin, facts, error)):
-                    span.process = self.process
-                    yield span
+                yield from builder.build((*begin, facts, error))
             except Exception:  # the conversion reports it
                 continue
 
@@ -121,7 +118,7 @@ class RecordTail:
         self._traces = traces
         self._earlier = frozenset(earlier)
         self._wanted = wanted
-        self._entries = _every_entry() if entries is None else entries
+        self._entries = ENTRIES_BY_TARGET if entries is None else entries
         self._files: dict[Path, _Tail] = {}
 
     def new(self, limit: int) -> list[Span]:
@@ -199,12 +196,7 @@ class _Tail:
             self._reader.close()
             self._reader = None
         feed, self._feed = self._feed, None
-        if feed is None:
-            return []
-        spans = list(feed.builder.close(self._ended))
-        for span in spans:
-            span.process = feed.process
-        return spans
+        return [] if feed is None else list(feed.builder.close(self._ended))
 
     def _advance(self) -> bool:
         """Go on to the next frame; return False if there is none yet."""
@@ -271,13 +263,3 @@ class _Tail:
 def _inode(reader: RecordReader) -> tuple[int, int]:
     status = os.fstat(reader.fileno())
     return status.st_dev, status.st_ino
-
-
-def _process(attributes: dict[str, Any]) -> Process:
-    return Process(attributes[names.PROCESS_PID], attributes[names.PROCESS_NAME], attributes)
-
-
-def _every_entry() -> dict[str, Entry]:
-    from tracellm.probes.catalog import EVERY_ENGINE
-
-    return {entry.target: entry for entry in EVERY_ENGINE}

@@ -15,7 +15,8 @@ A few probes do more around the call; other probed calls pay nothing for that:
 import functools
 import inspect
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tracellm.probes.context.call_context import (
@@ -65,7 +66,7 @@ def wrap(function: Function, probe: Probe) -> Function:
             raise TypeError(f"{probe.method} cannot begin a trace: it is no coroutine")
         wrapper = _with_trace(wrapper, function, probe)
     elif probe.loop:
-        wrapper = _outside_scopes_async(wrapper) if is_coroutine else _outside_scopes(wrapper)
+        wrapper = _outside_scopes(wrapper)
     return functools.wraps(function)(wrapper)
 
 
@@ -255,29 +256,26 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
 
 def _outside_scopes(wrapper: Function) -> Function:
     def outer(*args: Any, **kwargs: Any) -> Any:
-        context = current_context()
-        thread = context[THREAD_CONTEXT]
-        if state.append is None or thread.active_scope is None:
+        with _without_scope():
             return wrapper(*args, **kwargs)
-        try:
-            context_var.set(new_context(new_thread_context(thread, None)))
-            return wrapper(*args, **kwargs)
-        finally:
-            return_to(context)
 
-    return outer
-
-
-def _outside_scopes_async(wrapper: Function) -> Function:
-    async def outer(*args: Any, **kwargs: Any) -> Any:
-        context = current_context()
-        thread = context[THREAD_CONTEXT]
-        if state.append is None or thread.active_scope is None:
+    async def outer_async(*args: Any, **kwargs: Any) -> Any:
+        with _without_scope():
             return await wrapper(*args, **kwargs)
-        try:
-            context_var.set(new_context(new_thread_context(thread, None)))
-            return await wrapper(*args, **kwargs)
-        finally:
-            return_to(context)
 
-    return outer
+    return outer_async if inspect.iscoroutinefunction(wrapper) else outer
+
+
+@contextmanager
+def _without_scope() -> Iterator[None]:
+    """Leave the trace of an enclosing request or user's span, if there is one."""
+    context = current_context()
+    thread = context[THREAD_CONTEXT]
+    if state.append is None or thread.active_scope is None:
+        yield
+        return
+    try:
+        context_var.set(new_context(new_thread_context(thread, None)))
+        yield
+    finally:
+        return_to(context)
