@@ -6,31 +6,16 @@ together. A span takes some microseconds and a few hundred bytes.
 """
 
 import re
-from collections.abc import Collection
 from itertools import chain
 from sys import intern
 from typing import Any
 
 import msgspec
 
-from tracellm.trace import names
 from tracellm.trace.model import AttributeValue, Event, Link, Process, Span
 from tracellm.trace.names import EXCEPTION_TYPE, PROCESS_NAME, PROCESS_PID
 
-__all__ = [
-    "AnyValue",
-    "Decoder",
-    "Document",
-    "Element",
-    "EventRecord",
-    "Key",
-    "KeyValue",
-    "LinkRecord",
-    "OtlpError",
-    "Resource",
-    "SpanRecord",
-    "decode",
-]
+__all__ = ["Decoder", "OtlpError", "decode"]
 
 
 class _Record(msgspec.Struct, rename="camel", gc=False):
@@ -63,12 +48,6 @@ class AnyValue(_Record):
     bytes_value: str | None = None
     array_value: _ArrayValue | None = None
     kvlist_value: msgspec.Raw = msgspec.Raw()
-
-
-class Key(_Record):
-    """The name of an attribute, read without its value."""
-
-    key: str
 
 
 class KeyValue(_Record):
@@ -155,32 +134,15 @@ _documents = msgspec.json.Decoder(Document, strict=False)  # not strict: integer
 _resources = msgspec.json.Decoder(Resource)
 _attribute_lists = msgspec.json.Decoder(list[msgspec.Raw])
 _single_attributes = msgspec.json.Decoder(KeyValue)
-_keys = msgspec.json.Decoder(list[Key])
-
-_PLAIN = frozenset({
-    names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.CALL_KIND, names.ALSO_CALLED, names.THREAD_NAME,
-    names.LIFELINE, names.LEVEL, names.ARGUMENTS, names.RESULT,
-})  # fmt: skip
-"""Attributes that any call has; a span with no others is left out unless it is wanted."""
 
 
 class Decoder:
     """Reads the lines of a recording, one after the other.
 
     Spans share equal attributes and strings: never change them in place.
-
-    Args:
-        wanted: names of spans to keep. Others are left out, unless they have something special: an error, links, a
-            message, a step. None keeps all.
-
-    Attributes:
-        left_out: number of spans left out.
     """
 
-    def __init__(self, wanted: Collection[str] | None = None) -> None:
-        self.left_out = 0
-        self._wanted = wanted
-        self._plain: dict[bytes, bool] = {}
+    def __init__(self) -> None:
         self._processes: dict[bytes, Process] = {}
         self._by_content: dict[str, Process] = {}
         self._remembered: dict[bytes, dict[str, AttributeValue]] = {}
@@ -198,8 +160,6 @@ class Decoder:
             for resource in _documents.decode(line).resource_spans:
                 process = self._process(bytes(resource.resource))
                 records = list(chain.from_iterable([scope.spans for scope in resource.scope_spans]))
-                if self._wanted is not None:
-                    records = self._chosen(records, self._wanted)
                 found.append((process, self._spans(records, process)))
             return found
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -213,27 +173,6 @@ class Decoder:
             process = Process(pid if isinstance(pid, int) else 0, name if isinstance(name, str) else "main", attributes)
             process = self._processes[resource] = self._by_content.setdefault(repr(process), process)
         return process
-
-    def _chosen(self, records: list[SpanRecord], wanted: Collection[str]) -> list[SpanRecord]:
-        chosen = [
-            record
-            for record in records
-            if record.name in wanted
-            or record.status
-            or record.events
-            or record.links
-            or not self._is_plain(bytes(record.attributes))
-        ]
-        self.left_out += len(records) - len(chosen)
-        return chosen
-
-    def _is_plain(self, text: bytes) -> bool:
-        """Return whether this JSON array has only attributes that any call has."""
-        known = self._plain.get(text)
-        if known is None:
-            known = _PLAIN.issuperset([attribute.key for attribute in _keys.decode(text)])
-            _remember(self._plain, text, known)
-        return known
 
     def _spans(self, records: list[SpanRecord], process: Process) -> list[Span]:
         _check_ids(records)
