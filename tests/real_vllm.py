@@ -59,9 +59,9 @@ class InOneProcess:
     folder: Path
 
     @cached_property
-    def told(self) -> Any:
+    def results(self) -> Any:
         """The results written by the script itself."""
-        return json.loads((self.folder / "told.json").read_text(encoding="utf-8"))
+        return json.loads((self.folder / "results.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="session")

@@ -135,7 +135,7 @@ def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch:
 
 def test_a_real_vllm_finds_the_other_model(in_one_process: InOneProcess) -> None:
     """A real vLLM loads the bundled model for a name, without the hub; the name stays."""
-    told = in_one_process.told["replaced"]
+    told = in_one_process.results["replaced"]
     assert told["model"] == told["tokenizer"]
     assert (Path(told["model"]).parts[-2:], told["name"]) == (MODEL_DIR.parts[-2:], "Qwen/Qwen2.5-1.5B-Instruct")
 

@@ -98,7 +98,7 @@ def at_hand(request: pytest.FixtureRequest) -> tuple[str, RunFolder, str]:
     """The example with the installed vLLM: name of the run, its folder, and its output."""
     if request.param == "in-process":
         one: InOneProcess = request.getfixturevalue("in_one_process")
-        return request.param, RunFolder.open(one.folder / request.param), one.told["printed"]
+        return request.param, RunFolder.open(one.folder / request.param), one.results["printed"]
     folder: Path = request.getfixturevalue("two_processes")
     return request.param, RunFolder.open(folder), printed(folder)
 

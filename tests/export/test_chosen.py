@@ -22,15 +22,15 @@ def test_down_to_a_level():
     trace = run_of_two()
     for detail in LEVELS:
         shown = set(LEVELS[: LEVELS.index(detail) + 1])
-        told = Trace(Chosen(trace, detail=detail).spans())
-        assert all(span.level in shown for span in told.spans)
-        assert len(told.named("llm_request")) == 2
-        assert told.roots == [told.by_id[span.span_id] for span in trace.roots]
-        for span in told.spans:
+        actual = Trace(Chosen(trace, detail=detail).spans())
+        assert all(span.level in shown for span in actual.spans)
+        assert len(actual.named("llm_request")) == 2
+        assert actual.roots == [actual.by_id[span.span_id] for span in trace.roots]
+        for span in actual.spans:
             above = trace.parent(trace.by_id[span.span_id])
-            while above is not None and above.span_id not in told.by_id:
+            while above is not None and above.span_id not in actual.by_id:
                 above = trace.parent(above)
-            assert told.parent(span) is (told.by_id[above.span_id] if above else None)
+            assert actual.parent(span) is (actual.by_id[above.span_id] if above else None)
     assert all(span.parent_span_id in (None, *trace.by_id) for span in trace.spans), "the recording is as it was"
 
 
@@ -104,11 +104,11 @@ def test_a_life_has_phases():
     life = Span("llm_request", "2" * 32, "f" * 16, None, 0, 1000, {names.REQUEST_ID: "a"}, process=process)
 
     def step(start: int, requests: list[str], phases: list[str], **more: list[str]) -> Span:
-        told = {names.STEP_INDEX: start, names.STEP_REQUESTS: requests, names.STEP_PHASES: phases}
-        told |= {getattr(names, name): value for name, value in more.items()}
+        attributes = {names.STEP_INDEX: start, names.STEP_REQUESTS: requests, names.STEP_PHASES: phases}
+        attributes |= {getattr(names, name): value for name, value in more.items()}
         link = [Link(life.trace_id, life.span_id, {names.REQUEST_ID: "a"})]
         return Span(
-            "EngineCore.step_fn", "1" * 32, f"{start:016x}", None, start, start + 50, told, link, process=process
+            "EngineCore.step_fn", "1" * 32, f"{start:016x}", None, start, start + 50, attributes, link, process=process
         )
 
     steps = [
@@ -121,9 +121,9 @@ def test_a_life_has_phases():
         step(700, ["a"], ["decode"]),
         step(1000, ["a"], ["prefill"]),
     ]
-    [told] = lives(Trace([life, *steps]))
-    assert told.name == "request a"
-    assert [(phase.name, phase.start_ns, phase.end_ns) for phase in told.phases] == [
+    [actual] = lives(Trace([life, *steps]))
+    assert actual.name == "request a"
+    assert [(phase.name, phase.start_ns, phase.end_ns) for phase in actual.phases] == [
         ("waiting", 0, 100), ("prefill", 100, 200), ("decode", 200, 400),
         ("preempted", 400, 600), ("prefill", 600, 700), ("decode", 700, 1000),
     ]  # fmt: skip

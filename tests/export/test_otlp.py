@@ -38,7 +38,7 @@ def written(trace: Trace, name: str, **more: Any) -> bytes:
     return b"".join(export(folder_of(trace), "otlp", name=name, **more))
 
 
-def told(line: bytes) -> list[tuple[Any, ...]]:
+def read_spans(line: bytes) -> list[tuple[Any, ...]]:
     """Return all data of the spans in a document."""
     found = []
     for process, spans in otlp.decode(line):
@@ -59,8 +59,8 @@ def test_a_document_holds_everything():
         otlp.encode(process, [span for span in trace.spans if span.process is process])
         for process in {id(span.process): span.process for span in trace.spans if span.process}.values()
     )
-    expected = sorted((one for line in lines.splitlines() for one in told(line)), key=lambda one: one[4])
-    assert told(document) == expected
+    expected = sorted((one for line in lines.splitlines() for one in read_spans(line)), key=lambda one: one[4])
+    assert read_spans(document) == expected
 
 
 def test_lines_are_documents_that_a_collector_takes():
@@ -68,7 +68,7 @@ def test_lines_are_documents_that_a_collector_takes():
     trace = recorded()
     lines = written(trace, "x.jsonl").splitlines(keepends=True)
     assert all(len(line) < 2**20 and line.endswith(b"\n") for line in lines)
-    assert sorted((one for line in lines for one in told(line)), key=lambda one: one[4]) == told(
+    assert sorted((one for line in lines for one in read_spans(line)), key=lambda one: one[4]) == read_spans(
         written(trace, "x.json")
     )
 
@@ -80,9 +80,9 @@ def test_long_texts_are_spread_over_lines():
         span.attributes = span.attributes | {"text": "x" * 300_000}
     trace.spans[7].attributes["text"] *= 4
     lines = written(trace, "x.jsonl").splitlines(keepends=True)
-    ids = [[one[4] for one in told(line)] for line in lines if len(line) > 2**20]
+    ids = [[one[4] for one in read_spans(line)] for line in lines if len(line) > 2**20]
     assert ids == [[trace.spans[7].span_id]]
-    assert sorted(one[4] for line in lines for one in told(line)) == sorted(trace.by_id)
+    assert sorted(one[4] for line in lines for one in read_spans(line)) == sorted(trace.by_id)
 
 
 def test_protocol_buffers_say_the_same():
@@ -106,7 +106,7 @@ def _ids_as_protobuf_has_them(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_what_is_left_out_leaves_no_hole():
     """Down to a level, each span's parent is in the file."""
-    spans = told(written(recorded(), "x.json", detail="request"))
+    spans = read_spans(written(recorded(), "x.json", detail="request"))
     ids = {one[4] for one in spans}
     assert all(one[5] is None or one[5] in ids for one in spans)
     assert 0 < len(spans) < len(run_of_two().spans)

@@ -28,9 +28,9 @@ def test_chrome_events_have_exact_times_and_everything_known():
     """Each call is a complete event with its attributes; microseconds have three decimals, so nanoseconds are exact."""
     trace = run_of_two()
     begin = trace.spans[0].start_ns
-    told = json.loads(written(trace, "chrome"), parse_float=Decimal)
-    assert told["otherData"]["start_unix_ns"] == str(begin)
-    calls = {event["args"]["span_id"]: event for event in told["traceEvents"] if event["ph"] == "X"}
+    actual = json.loads(written(trace, "chrome"), parse_float=Decimal)
+    assert actual["otherData"]["start_unix_ns"] == str(begin)
+    calls = {event["args"]["span_id"]: event for event in actual["traceEvents"] if event["ph"] == "X"}
     assert calls.keys() == {span.span_id for span in trace.spans if span.name != "llm_request"}
     for span_id, event in calls.items():
         span = trace.by_id[span_id]
@@ -44,10 +44,10 @@ def test_chrome_events_have_exact_times_and_everything_known():
 
 def test_chrome_arrows_begin_and_end_within_calls():
     """Each chain of arrows begins and ends once, and every point of it is at the beginning of a call."""
-    told = json.loads(written(run_of_two(), "chrome"))["traceEvents"]
-    begins = {(event["pid"], event["tid"], event["ts"]) for event in told if event["ph"] == "X"}
+    actual = json.loads(written(run_of_two(), "chrome"))["traceEvents"]
+    begins = {(event["pid"], event["tid"], event["ts"]) for event in actual if event["ph"] == "X"}
     chains: dict[int, list[str]] = {}
-    for event in told:
+    for event in actual:
         if event["ph"] in "stf":
             assert (event["pid"], event["tid"], event["ts"]) in begins
             chains.setdefault(event["id"], []).append(event["ph"])
@@ -57,8 +57,8 @@ def test_chrome_arrows_begin_and_end_within_calls():
 
 def test_chrome_lives_are_asynchronous_and_closed():
     """A request's life is an asynchronous event with its own id and its phases within it."""
-    told = json.loads(written(run_of_two(), "chrome"))["traceEvents"]
-    events = [event for event in told if event["ph"] in "be" and event["id2"] == {"local": "1"}]
+    actual = json.loads(written(run_of_two(), "chrome"))["traceEvents"]
+    events = [event for event in actual if event["ph"] in "be" and event["id2"] == {"local": "1"}]
     assert [(event["ph"], event["name"]) for event in events] == [
         ("b", "request 0"), ("b", "waiting"), ("e", "waiting"), ("b", "prefill"), ("e", "prefill"),
         ("b", "decode"), ("e", "decode"), ("e", "request 0"),
@@ -104,12 +104,12 @@ def test_perfetto_packets_open_and_close_every_span_once(make: Any):
 def test_speedscope_profiles_follow_its_schema_and_nest():
     """The file follows speedscope's schema; each track is a profile with ordered, matching events."""
     trace = run_of_tasks()
-    told = json.loads(written(trace, "speedscope"))
-    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
-    assert told["name"] == "hello.py"
-    assert [profile["name"] for profile in told["profiles"]][:1] == ["main · MainThread"]
+    actual = json.loads(written(trace, "speedscope"))
+    jsonschema.validate(actual, json.loads(SCHEMA.read_text()))
+    assert actual["name"] == "hello.py"
+    assert [profile["name"] for profile in actual["profiles"]][:1] == ["main · MainThread"]
     opened = 0
-    for profile in told["profiles"]:
+    for profile in actual["profiles"]:
         stack: list[int] = []
         moment = profile["startValue"]
         for event in profile["events"]:
@@ -122,7 +122,7 @@ def test_speedscope_profiles_follow_its_schema_and_nest():
                 assert stack.pop() == event["frame"]
         assert not stack
     assert opened == len(trace.spans) - len(trace.named("llm_request"))
-    assert len({json.dumps(frame) for frame in told["shared"]["frames"]}) == len(told["shared"]["frames"])
+    assert len({json.dumps(frame) for frame in actual["shared"]["frames"]}) == len(actual["shared"]["frames"])
 
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format != "mermaid"])

@@ -48,13 +48,13 @@ def test_all_that_a_span_was_told(tracer: trace.Tracer, tmp_path: Path):
     """Name, kind, attributes, events, links, the tracer's name and the user's line are recorded."""
     recorded = record(tmp_path, lambda: buys(tracer))
     span = one(recorded, "GET /v1/order.json")
-    told = span.attributes
-    assert {name: told[name] for name in ("items", "user", "prices", "paid")} == {
+    actual = span.attributes
+    assert {name: actual[name] for name in ("items", "user", "prices", "paid")} == {
         "items": 3, "user": "Ada", "prices": [1.5, 2.5], "paid": False
     }  # fmt: skip
-    assert told[names.SCOPE] == told[names.LIFELINE] == "shop"
-    assert (told[names.SCOPE_VERSION], told[names.SPAN_KIND]) == ("1.2", "client")
-    assert told[names.CALLER_TEXT].startswith('with tracer.start_as_current_span("draft"')
+    assert actual[names.SCOPE] == actual[names.LIFELINE] == "shop"
+    assert (actual[names.SCOPE_VERSION], actual[names.SPAN_KIND]) == ("1.2", "client")
+    assert actual[names.CALLER_TEXT].startswith('with tracer.start_as_current_span("draft"')
     assert (span.method, span.level, span.error) == ("GET /v1/order.json", "request", None)
     [event], [link] = span.events, span.links
     assert (event.name, event.attributes) == ("packed", {"boxes": 2})
@@ -90,9 +90,9 @@ def test_names_that_mean_more_here(tracer: trace.Tracer, tmp_path: Path):
     def main() -> None:
         tracer.start_span("span", attributes={"http.request.method": "GET", "tracellm.step.index": 3}).end()
 
-    told = one(record(tmp_path, main), "span").attributes
-    assert (told["user.http.request.method"], told["user.tracellm.step.index"]) == ("GET", 3)
-    assert not {names.HTTP_METHOD, names.STEP_INDEX} & told.keys()
+    actual = one(record(tmp_path, main), "span").attributes
+    assert (actual["user.http.request.method"], actual["user.tracellm.step.index"]) == ("GET", 3)
+    assert not {names.HTTP_METHOD, names.STEP_INDEX} & actual.keys()
 
 
 def test_without_texts_only_numbers_are_told(tracer: trace.Tracer, tmp_path: Path):
@@ -184,7 +184,7 @@ def tells() -> None:
 
 
 @probe(name="told")
-def told() -> None:
+def annotated() -> None:
     """A probed call that adds data to the current span."""
     tells()
 
@@ -193,7 +193,7 @@ def test_what_the_current_span_is_told_is_the_calls(tmp_path: Path):
     """Attributes, events and links of the current span are recorded with the call, which keeps its name and status."""
 
     def main() -> None:
-        told()
+        annotated()
         leaf()
         tells()
 
@@ -278,14 +278,14 @@ def test_what_a_program_exports_stays_as_it_is(tmp_path: Path):
 
 def exports(program: Program) -> list[Any]:
     """Return the exported data without ids and times."""
-    told = []
+    actual = []
     for span in program.exporter.get_finished_spans():
         events = [
             {"event": event.name, **(event.attributes or {}), names.EXCEPTION_STACKTRACE: ""} for event in span.events
         ]
         links = [(link.context.span_id, dict(link.attributes or {})) for link in span.links]
-        told.append((span.name, dict(span.attributes or {}), events, links, span.status.status_code, span.kind))
-    return told
+        actual.append((span.name, dict(span.attributes or {}), events, links, span.status.status_code, span.kind))
+    return actual
 
 
 def test_a_program_without_the_sdk(tmp_path: Path):

@@ -27,14 +27,14 @@ def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **wanted}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    told = f"2 spans did not reach http://127.0.0.1:{port}/v1/traces: Connection refused. The run folder has them"
-    assert done.stderr == f"tracellm: of the recording: {told}\n"
-    assert told in (tmp_path / "run" / "report.html").read_text()
+    actual = f"2 spans did not reach http://127.0.0.1:{port}/v1/traces: Connection refused. The run folder has them"
+    assert done.stderr == f"tracellm: of the recording: {actual}\n"
+    assert actual in (tmp_path / "run" / "report.html").read_text()
 
 
-def export(**told: Any) -> dict[str, Any]:
+def export(**actual: Any) -> dict[str, Any]:
     """Return a manifest with this export."""
-    return {"probes": {"export": {"endpoint": "http://there", "sent": 5, "lost": 0, "errors": [], **told}}}
+    return {"probes": {"export": {"endpoint": "http://there", "sent": 5, "lost": 0, "errors": [], **actual}}}
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_what_arrived_is_told():
 @pytest.mark.parametrize("page", ["docs/opentelemetry.md", "docs/zh/opentelemetry.md"])
 def test_the_page_knows_every_metric_and_variable(page: str):
     """docs/opentelemetry.md lists each histogram with its unit, and each variable that is read."""
-    told = (ROOT / page).read_text()
+    actual = (ROOT / page).read_text()
     for name, (unit, _, _) in HISTOGRAMS.items():
-        assert f"| `{name}` | {unit} |" in told
+        assert f"| `{name}` | {unit} |" in actual
     source = Path(str(sender_process.__file__)).read_text()
     variables = set(re.findall(r"OTEL_[A-Z_]+[A-Z]", source))
     assert len(variables) > 5
-    assert [name for name in variables if f"`{name}`" not in told and f"`{name}_" not in told] == []
+    assert [name for name in variables if f"`{name}`" not in actual and f"`{name}_" not in actual] == []

@@ -53,8 +53,8 @@ def test_values_are_copied_plain(tmp_path: Path):
         items.append(3)
 
     [span] = record(tmp_path, run).named("test_values_are_copied_plain.find")
-    told = {name: span.attributes[name] for name in ("items", "mixed", "none", "dict")}
-    assert told == {"items": [1, 2], "mixed": "[1, 'a']", "none": "None", "dict": "{'a': 1}"}
+    actual = {name: span.attributes[name] for name in ("items", "mixed", "none", "dict")}
+    assert actual == {"items": [1, 2], "mixed": "[1, 'a']", "none": "None", "dict": "{'a': 1}"}
 
 
 def test_arguments_and_results_in_short(tmp_path: Path):
@@ -79,8 +79,8 @@ def test_equal_values_of_different_types(tmp_path: Path):
         return x
 
     trace = record(tmp_path, lambda: [call(1), call(True), call((1, 0)), call((True, False)), call(1.5)])
-    told = [span.attributes[names.RESULT] for span in trace.named("test_equal_values_of_different_types.call")]
-    assert told == ["1", "True", "(1, 0)", "(True, False)", "1.5"]
+    actual = [span.attributes[names.RESULT] for span in trace.named("test_equal_values_of_different_types.call")]
+    assert actual == ["1", "True", "(1, 0)", "(True, False)", "1.5"]
 
 
 def test_tensors_are_shapes(tmp_path: Path):
@@ -134,8 +134,8 @@ def test_constants_of_any_kind(tmp_path: Path):
     def find() -> None: ...
 
     [span] = record(tmp_path, find).named("test_constants_of_any_kind.find")
-    told = {name: span.attributes[name] for name in ("none", "dict", "silent", "5")}
-    assert told == {"none": "None", "dict": "{'a': 1}", "silent": "Silent", "5": 2}
+    actual = {name: span.attributes[name] for name in ("none", "dict", "silent", "5")}
+    assert actual == {"none": "None", "dict": "{'a': 1}", "silent": "Silent", "5": 2}
 
 
 def test_names_that_are_taken(tmp_path: Path):
@@ -172,11 +172,11 @@ def test_the_users_line(tmp_path: Path):
         thread.start()
         thread.join()
 
-    told = [
+    actual = [
         (span.attributes.get(names.CALLER_FILE, "none").rpartition("/")[2], span.attributes.get(names.CALLER_TEXT))
         for span in record(tmp_path, run).spans[1:]
     ]
-    assert told == [("test_decorator.py", "find()"), ("test_decorator.py", "asyncio.run(seek())"), ("none", None)]
+    assert actual == [("test_decorator.py", "find()"), ("test_decorator.py", "asyncio.run(seek())"), ("none", None)]
 
 
 def test_a_call_that_raised_tells_its_arguments(tmp_path: Path):

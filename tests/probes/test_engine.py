@@ -152,30 +152,32 @@ def test_the_client_choice(engine_run: Run):
 
 def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
     """Settings, the three loading stages and the KV cache are recorded at their calls."""
-    told: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     [startup] = [span for span in engine_run.trace.spans if span.attributes.get(names.PHASE) == "startup"]
     assert startup.name == "LLM.__init__"
     assert startup.attributes[names.ARGUMENTS][0] == f"model={qwen2_checkpoint}"
     for _, span in engine_run.trace.walk(startup):
-        told |= {name: (span.method, value) for name, value in span.attributes.items() if name.startswith("tracellm.")}
+        actual |= {
+            name: (span.method, value) for name, value in span.attributes.items() if name.startswith("tracellm.")
+        }
     file = qwen2_checkpoint / "model.safetensors"
-    assert told[names.LOAD_SOURCE] == ("_prepare_weights", str(qwen2_checkpoint))
-    assert told[names.LOAD_FILES] == ("_prepare_weights", ["model.safetensors"])
-    assert told[names.LOAD_BYTES] == ("load_weights", file.stat().st_size)
-    assert told[names.LOAD_ARCHITECTURE] == ("load_weights", "Qwen2ForCausalLM")
-    assert told[names.LOAD_DTYPE] == ("load_weights", "float32")
-    assert told[names.LOAD_DEVICE][0] == "place_on_device"
-    assert told[names.LOAD_OPS] == ("load_model", "cpu")
-    assert told[names.LOAD_OPS_REASON] in [("load_model", "cpu"), ("load_model", "cpu_uncompiled")]
-    assert told[names.KV_NUM_BLOCKS] == ("_initialize_kv_caches", 32)
-    assert told[names.KV_BLOCK_SIZE] == ("_initialize_kv_caches", 16)
-    assert told[names.KV_NUM_GROUPS] == ("_initialize_kv_caches", 1)
+    assert actual[names.LOAD_SOURCE] == ("_prepare_weights", str(qwen2_checkpoint))
+    assert actual[names.LOAD_FILES] == ("_prepare_weights", ["model.safetensors"])
+    assert actual[names.LOAD_BYTES] == ("load_weights", file.stat().st_size)
+    assert actual[names.LOAD_ARCHITECTURE] == ("load_weights", "Qwen2ForCausalLM")
+    assert actual[names.LOAD_DTYPE] == ("load_weights", "float32")
+    assert actual[names.LOAD_DEVICE][0] == "place_on_device"
+    assert actual[names.LOAD_OPS] == ("load_model", "cpu")
+    assert actual[names.LOAD_OPS_REASON] in [("load_model", "cpu"), ("load_model", "cpu_uncompiled")]
+    assert actual[names.KV_NUM_BLOCKS] == ("_initialize_kv_caches", 32)
+    assert actual[names.KV_BLOCK_SIZE] == ("_initialize_kv_caches", 16)
+    assert actual[names.KV_NUM_GROUPS] == ("_initialize_kv_caches", 1)
     # 3 layers, keys and values, 32 blocks of 16 tokens, 2 heads of 16 float32 numbers
-    assert told[names.KV_BYTES] == ("_initialize_kv_caches", 3 * 2 * 32 * 16 * 2 * 16 * 4)
-    assert told[names.KV_AVAILABLE][1] > 0
-    assert "dtype=float32" in told[names.CONFIG][1]
-    assert "attention_backend=cpu" in told[names.CONFIG][1]
-    assert "num_gpu_blocks_override=32" in told[names.CONFIG][1]
+    assert actual[names.KV_BYTES] == ("_initialize_kv_caches", 3 * 2 * 32 * 16 * 2 * 16 * 4)
+    assert actual[names.KV_AVAILABLE][1] > 0
+    assert "dtype=float32" in actual[names.CONFIG][1]
+    assert "attention_backend=cpu" in actual[names.CONFIG][1]
+    assert "num_gpu_blocks_override=32" in actual[names.CONFIG][1]
 
 
 def test_the_users_line(engine_run: Run):
@@ -279,10 +281,10 @@ def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
     assert [output.outputs[0].token_ids for output in outputs] == [
         completion["token_ids"] for *_, (completion,) in recorded["outputs"]
     ]
-    told = steps(trace)
-    assert [step.index for step in told] == list(range(1, len(told) + 1))
+    actual = steps(trace)
+    assert [step.index for step in actual] == list(range(1, len(actual) + 1))
     ended: set[str] = set()
-    for step, seen in zip(told, recorded["steps"], strict=True):
+    for step, seen in zip(actual, recorded["steps"], strict=True):
         rows = {request.request_id: request for request in step.requests}
         assert {name: row.num_tokens for name, row in rows.items()} == seen["scheduled"]
         assert {name: rows[name].num_computed for name in step.new} == dict(seen["new"])
@@ -303,7 +305,9 @@ def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
     assert ended == {str(index) for index in range(len(batch["requests"]))}
     lives = {span.attributes[names.REQUEST_ID]: span for span in trace.named("llm_request")}
     for name, life in lives.items():
-        assert life.attributes[names.REQUEST_STEPS] == sum(any(r.request_id == name for r in s.requests) for s in told)
+        assert life.attributes[names.REQUEST_STEPS] == sum(
+            any(r.request_id == name for r in s.requests) for s in actual
+        )
 
 
 def test_requests_that_leave(tmp_path: Path):
@@ -315,8 +319,8 @@ def test_requests_that_leave(tmp_path: Path):
             for most, stop in ((8, "Par"), (2, None), (4, None))
         ]
         llm.generate(["The capital of France is"] * 3, params, use_tqdm=False)
-    told = steps(RunFolder.open(tmp_path).trace)
-    assert [(step.aborted, tuple(step.finished), step.released) for step in told] == [
+    actual = steps(RunFolder.open(tmp_path).trace)
+    assert [(step.aborted, tuple(step.finished), step.released) for step in actual] == [
         ((), (), ()),
         (("0",), ("1",), ("0",)),
         ((), (), ("1",)),

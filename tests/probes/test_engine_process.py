@@ -131,8 +131,8 @@ def test_messages(run: Run):
     ends: dict[str, dict[str, tuple[Any, ...]]] = {"send": {}, "receive": {}}
     for span in run.trace.spans:
         if names.MESSAGE_ID in span.attributes:
-            told = [span.attributes[name] for name in (names.MESSAGE_TYPE, names.MESSAGE_BYTES, names.MESSAGE_FRAMES)]
-            ends[span.attributes[names.MESSAGE_OPERATION]][span.attributes[names.MESSAGE_ID]] = tuple(told)
+            actual = [span.attributes[name] for name in (names.MESSAGE_TYPE, names.MESSAGE_BYTES, names.MESSAGE_FRAMES)]
+            ends[span.attributes[names.MESSAGE_OPERATION]][span.attributes[names.MESSAGE_ID]] = tuple(actual)
     assert ends["send"] == ends["receive"]
     assert {"ADD 0", "ADD 1"} < set(ends["send"])
     assert {kind for kind, *_ in ends["send"].values()} == {"ADD", "OUTPUTS"}

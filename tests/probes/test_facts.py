@@ -85,9 +85,9 @@ def test_tokens_have_their_texts_without_the_tokenizers_file(tmp_path: Path):
     params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
     for name in ("once", "again"):  # also in the next recording
         trace = record(tmp_path / name, lambda: llm.generate("Hi", params, use_tqdm=False), CATALOG)
-        told = [span.attributes for span in trace.named("EngineCore.step_fn")]
-        assert [one[names.STEP_SAMPLED_TEXTS] for one in told] == [
-            [tokenizer.decode(one[names.STEP_SAMPLED_IDS])] for one in told
+        actual = [span.attributes for span in trace.named("EngineCore.step_fn")]
+        assert [one[names.STEP_SAMPLED_TEXTS] for one in actual] == [
+            [tokenizer.decode(one[names.STEP_SAMPLED_IDS])] for one in actual
         ]
 
 
@@ -102,8 +102,8 @@ def test_every_token_has_the_text_that_its_tokenizer_makes():
     tracker = RequestTracker(Ids.counting())
     learn_tokenizer(tracker, tokenizer_facts(tokenizer))
     assert tracker.decode is not None
-    told = [tracker.decode(token) for token in range(len(tokenizer))]
-    assert told == [tokenizer.decode([token]) for token in range(len(tokenizer))]
-    assert told[-1] == "<added>"
+    actual = [tracker.decode(token) for token in range(len(tokenizer))]
+    assert actual == [tokenizer.decode([token]) for token in range(len(tokenizer))]
+    assert actual[-1] == "<added>"
     learn_tokenizer(tracker, tokenizer_facts(None))
     assert tracker.decode is None

@@ -36,6 +36,6 @@ def test_tokens_that_nobody_was_given(tmp_path: Path, qwen2_checkpoint: Path, mo
         interrupt_after(STEPS, llm, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             llm.generate(PROMPTS, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True), use_tqdm=False)
-    told = requests(RunFolder.open(tmp_path).trace.spans)
-    assert [one.output_tokens for one in told] == [STEPS, STEPS]
-    assert [one.output for one in told] == [None, None]
+    actual = requests(RunFolder.open(tmp_path).trace.spans)
+    assert [one.output_tokens for one in actual] == [STEPS, STEPS]
+    assert [one.output for one in actual] == [None, None]

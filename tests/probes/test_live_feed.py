@@ -79,9 +79,11 @@ def test_what_has_no_more_than_arguments_is_left_out(tmp_path: Path, in_short: b
     """Calls with only arguments and result are left out of the feed; all are in the trace."""
     listener = Listener("something else")
     entry = Entry("m:told", "step", capture=lambda *_: 1, attributes=lambda facts: {names.RESULT: str(facts)})
-    told = Probe("told", "step", span_name="told", in_short=in_short, capture=lambda *_: 1, attributes=dict, timed=True)
-    told.target = entry.target
-    call = wrap(lambda: None, told)
+    own_probe = Probe(
+        "told", "step", span_name="told", in_short=in_short, capture=lambda *_: 1, attributes=dict, timed=True
+    )
+    own_probe.target = entry.target
+    call = wrap(lambda: None, own_probe)
     with Recording(tmp_path, catalog=[entry], listener=listener):
         call()
     assert [span.name for span in listener.heard if span.name == "told"] == ["told"] * (not in_short)

@@ -99,7 +99,7 @@ def test_processes_that_a_server_forks_join(tmp_path: Path):
     finally:
         _forkserver._stop()  # type: ignore[attr-defined]
     assert outline(RunFolder.open(tmp_path).trace) == "script.py\n  works\n  loads\n    multiplies\n    multiplies"
-    assert [told["name"] for told in recording.processes] == ["main", "Worker_0", "Worker_1"]
+    assert [actual["name"] for actual in recording.processes] == ["main", "Worker_0", "Worker_1"]
     assert recording.stats["problems"] == []
     assert recording.stats["calls"] == 4
 
@@ -108,7 +108,7 @@ def test_a_process_joins_once(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     """vLLM's plugin does nothing in a process that has already joined."""
     with Recording(tmp_path, catalog=()) as recording:
         launches("Worker_0", joins_again).join()
-    assert [told["name"] for told in recording.processes] == ["main", "Worker_0"]
+    assert [actual["name"] for actual in recording.processes] == ["main", "Worker_0"]
     assert capfd.readouterr().err == ""
 
 
@@ -129,7 +129,7 @@ def test_a_process_of_any_name(tmp_path: Path):
         process.join()
     trace = RunFolder.open(tmp_path).trace
     assert {(one.pid, one.name) for one in trace.processes} == {(os.getpid(), "main"), (process.pid, name)}
-    assert [len(told["name"]) for told in recording.processes] == [4, 60]
+    assert [len(actual["name"]) for actual in recording.processes] == [4, 60]
 
 
 def test_a_process_that_lives_on(tmp_path: Path):
@@ -218,11 +218,11 @@ def test_a_process_that_is_killed(tmp_path: Path):
 
 def test_only_spawned_children_find_a_handle():
     """Only multiprocessing's own child of the recording process joins; a child's subprocesses do not."""
-    told = json.dumps({"pid": 7})
+    actual = json.dumps({"pid": 7})
     fork = ["python", "-c", "...", "--multiprocessing-fork"]
-    assert find_handle({VARIABLE: told}, fork, 7) == {"pid": 7}
-    assert find_handle({VARIABLE: told}, ["python", "script.py"], 7) is None
-    assert find_handle({VARIABLE: told}, fork, 8) is None
+    assert find_handle({VARIABLE: actual}, fork, 7) == {"pid": 7}
+    assert find_handle({VARIABLE: actual}, ["python", "script.py"], 7) is None
+    assert find_handle({VARIABLE: actual}, fork, 8) is None
     assert find_handle({VARIABLE: "{"}, fork, 7) is None
     assert find_handle({VARIABLE: "[]"}, fork, 7) is None
     assert find_handle({}, fork, 7) is None
@@ -266,8 +266,8 @@ def test_dead_processes_are_not_waited_for(tmp_path: Path):
     (tmp_path / "Worker_0-1.process").write_text('{"pid": 1, "name": "Worker_0", "stats": {"calls": 3}}')
     (tmp_path / "Worker_1-2.process").write_text('{"pid": 2, "name":')
     assert together.any()
-    told, problems = together.end()
-    assert [status.get("stats") for status in told] == [{"calls": 3}, None]
+    actual, problems = together.end()
+    assert [status.get("stats") for status in actual] == [{"calls": 3}, None]
     assert problems == ["Worker_1-2 (pid ?) was killed: what it did in its last moment is not recorded"]
     assert list(tmp_path.iterdir()) == []
 

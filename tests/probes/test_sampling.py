@@ -98,11 +98,11 @@ def test_probabilities_are_those_the_caller_is_told(run: Sampling):
         for completion, request_id in zip(run.outputs[name].outputs, ids, strict=True):
             if completion.logprobs is None:
                 continue
-            told = [one.drawn_probability for one in run.tokens(request_id)]
+            actual = [one.drawn_probability for one in run.tokens(request_id)]
             reported = [
                 math.exp(at[token].logprob) for at, token in zip(completion.logprobs, completion.token_ids, strict=True)
             ]
-            assert told == pytest.approx(reported, abs=2e-6), name
+            assert actual == pytest.approx(reported, abs=2e-6), name
 
 
 def test_outputs_of_one_request(run: Sampling):
@@ -131,17 +131,17 @@ def test_times_agree_with_the_engines(run: Sampling):
     """Prefill and decode times match the engine's metrics to within a step."""
     times = request_times(run.trace)
     for index, output in enumerate(list(run.outputs.values())[:5]):
-        told, stats = times[str(index)], output.metrics
+        actual, stats = times[str(index)], output.metrics
         assert stats is not None
         spans = [step.span for step in steps(run.trace) if any(one.request_id == str(index) for one in step.requests)]
         longest = max(span.duration_ns for span in spans) / 1e9
-        for mine, engines in ((told.prefill, stats.prefill_time), (told.decode, stats.decode_time)):
+        for mine, engines in ((actual.prefill, stats.prefill_time), (actual.decode, stats.decode_time)):
             assert mine is not None
             # the engine reads its clock within the steps, the trace around them
             assert abs(mine - engines) <= longest
-        assert told.queued is not None
-        assert told.prefill is not None
-        assert told.first_token == pytest.approx(told.queued + told.prefill)
+        assert actual.queued is not None
+        assert actual.prefill is not None
+        assert actual.first_token == pytest.approx(actual.queued + actual.prefill)
 
 
 def test_texts_are_private():
@@ -203,8 +203,8 @@ def test_the_likeliest_tokens(vocabulary: int, rows: int):
         found = likeliest(probabilities)
         values, ids = probabilities.topk(min(5, vocabulary), dim=-1)
         assert found[0] == values.tolist()
-        told = torch.tensor(token_ids(found), dtype=torch.int64).reshape(ids.shape)
-        assert torch.equal(probabilities.gather(1, told), values)
+        actual = torch.tensor(token_ids(found), dtype=torch.int64).reshape(ids.shape)
+        assert torch.equal(probabilities.gather(1, actual), values)
         assert all(len({*row}) == len(row) for row in token_ids(found))
 
 
@@ -215,10 +215,10 @@ def test_of_many_values_only_the_first_are_looked_at() -> None:
         def __repr__(self) -> str:
             raise AssertionError("nobody is told this one")
 
-    told = "allowed_token_ids=" + str([7] * 300)
+    actual = "allowed_token_ids=" + str([7] * 300)
     params = SamplingParams()
     params.allowed_token_ids = [*[7] * 300, *[Unread()] * 1000]  # type: ignore[list-item]
-    assert changed_parameters(params) == ([told[:300]], [])
+    assert changed_parameters(params) == ([actual[:300]], [])
     params = SamplingParams()
     params.logit_bias = {**dict.fromkeys(range(300), 1.0), 300: Unread()}  # type: ignore[dict-item]
     [bias], _ = changed_parameters(params)

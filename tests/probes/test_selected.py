@@ -159,9 +159,9 @@ def test_requests_alone(qwen2_checkpoint: Path, tmp_path: Path):
 def test_steps_without_their_schedules(qwen2_checkpoint: Path, tmp_path: Path):
     """A step without its scheduling has no kind and no requests; no unending request is recorded."""
     trace, stats = generate(tmp_path, qwen2_checkpoint, only=("EngineCore", "LLMEngine"))
-    told = steps(trace)
-    assert [step.kind for step in told[:3]] == ["unknown"] * 3
-    assert not any(step.span.links or step.requests or step.aborted for step in told)
+    actual = steps(trace)
+    assert [step.kind for step in actual[:3]] == ["unknown"] * 3
+    assert not any(step.span.links or step.requests or step.aborted for step in actual)
     assert trace.named(names.REQUEST_SPAN) == []
     assert {span.name.partition(".")[0] for span in trace.spans} == {"script", "EngineCore", "LLMEngine"}
     assert stats["left_out"]["requests"][1:] == [

@@ -89,9 +89,9 @@ selections = st.builds(Selection, st.sampled_from(LEVELS), patterns, patterns, p
 @given(selections, names, st.sampled_from(FUNCTIONS), st.sampled_from(LEVELS))
 def test_selections(selection: Selection, name: str, function: Function, level: Any):
     """A selection survives JSON; more skips never add, more focus never removes, and the level is a limit."""
-    told = selection.as_dict()
-    assert Selection.from_dict(told) == selection
-    assert all(value is None or type(value) in (str, list) for value in told.values())
+    actual = selection.as_dict()
+    assert Selection.from_dict(actual) == selection
+    assert all(value is None or type(value) in (str, list) for value in actual.values())
     chosen = selection.chooses(level, function)
     skips = Selection(selection.detail, selection.focus, selection.only, (*selection.skip, name))
     focuses = Selection(selection.detail, (*selection.focus, name), selection.only, selection.skip)

@@ -32,7 +32,7 @@ class Recorder:
         name = name or ("main" if pid == 1 else f"EngineCore_{pid - 2}")
         self.boot = boot
         self.wall, self.monotonic = START + read_at + skew, boot + read_at
-        told: dict[str, Any] = {
+        actual: dict[str, Any] = {
             names.PROCESS_PID: pid,
             names.PROCESS_NAME: name,
             names.HOST_NAME: host,
@@ -40,8 +40,8 @@ class Recorder:
             names.CLOCK_MONOTONIC: self.monotonic,
         }
         if parent is not None:
-            told[names.PROCESS_PARENT_PID] = parent
-        self.process = Process(pid, name, told)
+            actual[names.PROCESS_PARENT_PID] = parent
+        self.process = Process(pid, name, actual)
         self.spans: list[Span] = []
 
     def at(self, true: int) -> int:
@@ -52,9 +52,9 @@ class Recorder:
         self, name: str, start: int, end: int, parent: Span | None = None, thread: str = "", **attributes: Any
     ) -> Span:
         """Record a call from one true time to another."""
-        told = {names.LIFELINE: name.rpartition(".")[0], **attributes}
+        actual = {names.LIFELINE: name.rpartition(".")[0], **attributes}
         if thread:
-            told[names.THREAD_NAME] = thread
+            actual[names.THREAD_NAME] = thread
         span = Span(
             name,
             "1" * 32,
@@ -62,7 +62,7 @@ class Recorder:
             parent.span_id if parent else None,
             self.at(start),
             self.at(end),
-            told,
+            actual,
             process=self.process,
         )
         self.spans.append(span)

@@ -183,14 +183,14 @@ def test_times_that_are_none(time: Any):
 def test_a_decoder_reads_nothing_twice():
     """Spans with equal attributes share a dict, and those of one process the process, across lines."""
     decoder = otlp.Decoder()
-    told = {"a": 1, "b": ["x", "y"]}, {"a": 1, "b": ["x", "z"]}, {"a": True, "b": ["x", "y"]}
+    actual = {"a": 1, "b": ["x", "y"]}, {"a": 1, "b": ["x", "z"]}, {"a": True, "b": ["x", "y"]}
     lines = [
         otlp.encode(Process(1, "main", {"process.pid": 1}), [Span("s", "1" * 32, f"{i:016x}", None, 1, 2, one)])
-        for i, one in enumerate([*told, *told])
+        for i, one in enumerate([*actual, *actual])
     ]
     found = [one for line in lines for one in decoder.decode(line)]
     read = [span for _, spans in found for span in spans]
-    assert repr([span.attributes for span in read]) == repr([*told, *told])
+    assert repr([span.attributes for span in read]) == repr([*actual, *actual])
     assert [read[i].attributes is read[i + 3].attributes for i in range(3)] == [True] * 3
     assert read[0].attributes["b"] is not read[1].attributes["b"]
     assert len({id(process) for process, _ in found}) == 1

@@ -23,10 +23,10 @@ def test_a_problem_is_its_english_sentence():
 def test_every_problem_can_be_told_in_every_language(code: str, lang: str):
     """Each code has a sentence in each language, with the same values as the English one."""
     problem = Problem(code, **VALUES)
-    told = problem_text(problem, lang)
-    assert (told == problem) is (lang == "en")
+    actual = problem_text(problem, lang)
+    assert (actual == problem) is (lang == "en")
     english = {name for name in VALUES.values() if name in problem}
-    assert {name for name in VALUES.values() if name in told} | {"<count>"} >= english
+    assert {name for name in VALUES.values() if name in actual} | {"<count>"} >= english
 
 
 def test_what_has_no_code_is_told_as_it_is():

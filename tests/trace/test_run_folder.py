@@ -61,9 +61,9 @@ def test_its_manifest_may_be_named(folder: Path):
 
 def unfinished(number: int, **attributes: str) -> Span:
     """Return a span that was written before its call ended."""
-    told = span(number)
-    told.end_ns, told.attributes = told.start_ns, {names.OPEN: True, **attributes}
-    return told
+    actual = span(number)
+    actual.end_ns, actual.attributes = actual.start_ns, {names.OPEN: True, **attributes}
+    return actual
 
 
 @pytest.mark.parametrize("late", [False, True])

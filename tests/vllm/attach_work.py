@@ -1,13 +1,13 @@
 """Runs of a real vLLM in one process, imported once, with several explained engines in turn.
 
-vLLM's Python runs it: `attach_work.py FOLDER`. It writes three run folders, and FOLDER/told.json:
+vLLM's Python runs it: `attach_work.py FOLDER`. It writes three run folders, and FOLDER/results.json:
 
     in-process  examples/vllm_hello.py, word for word
     scheduled   CALLS with prompts that share a prefix, are computed in chunks, wait for a place and for blocks, and
                 are preempted; a wrapper of this script writes down the scheduler's decisions
     fork        PROMPTS, and QUESTION by `LLM.chat`, by an engine in processes forked from this one
 
-told.json also has the tokens generated without a recording, and the folder found for the example's model name.
+results.json also has the tokens generated without a recording, and the folder found for the example's model name.
 """
 
 import contextlib
@@ -187,21 +187,21 @@ def main() -> None:
     folder = Path(sys.argv[1])
     importlib.import_module("tracellm.cli.commands.run").overrides_of(None, [f"{_NAME}=tiny"]).take_effect()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with explained(folder / "in-process"):
-        told["printed"] = example()
+        results["printed"] = example()
     # First, before a random draw for which 0.11.1 compiles a kernel: a fork loses that kernel's threads.
     start_processes_by("fork")
     with explained(folder / "fork"):
-        told |= forked()
+        results |= forked()
     with explained(folder / "scheduled"):
-        told["scheduled"] = scheduled(engine(**_FEW_BLOCKS))
-    told["replaced"] = replaced()
+        results["scheduled"] = scheduled(engine(**_FEW_BLOCKS))
+    results["replaced"] = replaced()
     plain = engine(**_FEW_BLOCKS)
-    told["calls"] = tokens_of_calls(plain)
-    told["prompts"] = tokens_of_prompts(plain)
-    told["texts"] = tokens(plain, TEXTS, [{"temperature": 0, "max_tokens": MAX_TOKENS}] * len(TEXTS))
-    (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
+    results["calls"] = tokens_of_calls(plain)
+    results["prompts"] = tokens_of_prompts(plain)
+    results["texts"] = tokens(plain, TEXTS, [{"temperature": 0, "max_tokens": MAX_TOKENS}] * len(TEXTS))
+    (folder / "results.json").write_text(json.dumps(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

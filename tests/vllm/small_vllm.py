@@ -35,16 +35,16 @@ class OutputProcessor:
         self.request_states[request.request_id] = request, parent_req, request_index, queue
 
     def process_outputs(self, engine_core_outputs):
-        told = []
+        outputs = []
         for new in engine_core_outputs:
             request, parent, index, queue = self.request_states[new.request_id]
             one = SimpleNamespace(index=index, text="abc", token_ids=new.new_token_ids, finish_reason=new.finish_reason)
             known_as = (parent or request).external_req_id
             output = SimpleNamespace(request_id=known_as, outputs=[one], finished=new.finish_reason is not None)
-            queue.put(output) if queue else told.append(output)
+            queue.put(output) if queue else outputs.append(output)
             if new.finish_reason is not None:
                 del self.request_states[new.request_id]
-        return SimpleNamespace(request_outputs=told, reqs_to_abort=[])
+        return SimpleNamespace(request_outputs=outputs, reqs_to_abort=[])
 """
 
 _CORE_CLIENT = """

@@ -24,12 +24,12 @@ def folders(in_one_process: InOneProcess, two_processes: Path) -> dict[str, Path
 
 def test_the_tokens_are_the_same(in_one_process: InOneProcess, two_processes: Path):
     """A recording changes no token, greedy or seeded, in process or in spawned or forked ones."""
-    told = in_one_process.told
-    assert [len(tokens) for tokens in told["prompts"]] == [8, 8, 5]
-    assert told["fork"] == told["prompts"]
-    assert [len(tokens) for tokens in told["calls"][:4]] == [40, 40, 40, 3]
-    assert told["scheduled"]["outputs"] == told["calls"]
-    assert told["printed"] == printed(two_processes) != ""
+    actual = in_one_process.results
+    assert [len(tokens) for tokens in actual["prompts"]] == [8, 8, 5]
+    assert actual["fork"] == actual["prompts"]
+    assert [len(tokens) for tokens in actual["calls"][:4]] == [40, 40, 40, 3]
+    assert actual["scheduled"]["outputs"] == actual["calls"]
+    assert actual["printed"] == printed(two_processes) != ""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -65,6 +65,6 @@ def test_a_chat_is_a_request_like_any_other(in_one_process: InOneProcess):
     [chat] = [span for span in spans if span.name == "LLM.chat"]
     *_, life = [span for span in spans if span.name == names.REQUEST_SPAN]
     assert chat.start_ns < life.start_ns < life.end_ns < chat.end_ns
-    told = {"prompt": life.attributes[names.REQUEST_PROMPT_TOKENS], "text": life.attributes[names.REQUEST_OUTPUT]}
-    assert told == in_one_process.told["chat"]
-    assert told["text"] != ""
+    actual = {"prompt": life.attributes[names.REQUEST_PROMPT_TOKENS], "text": life.attributes[names.REQUEST_OUTPUT]}
+    assert actual == in_one_process.results["chat"]
+    assert actual["text"] != ""

@@ -40,16 +40,16 @@ class Explained:
 @pytest.fixture(scope="module")
 def explained(in_one_process: InOneProcess) -> Explained:
     """One explained run, in process."""
-    told = in_one_process.told["scheduled"]
-    return Explained(RunFolder.open(in_one_process.folder / "scheduled"), told["steps"], told["outputs"])
+    actual = in_one_process.results["scheduled"]
+    return Explained(RunFolder.open(in_one_process.folder / "scheduled"), actual["steps"], actual["outputs"])
 
 
 def test_steps_are_what_the_scheduler_decided(explained: Explained):
     """Tokens, new and resumed requests, block ids, both queues and free blocks of every step are vLLM's own."""
-    told = []
+    actual = []
     for step in explained.steps:
         computed = {one.request_id: one.num_computed for one in step.requests}
-        told.append(
+        actual.append(
             {
                 "scheduled": {one.request_id: one.num_tokens for one in step.requests},
                 "new": [[id, computed[id]] for id in step.new],
@@ -64,7 +64,7 @@ def test_steps_are_what_the_scheduler_decided(explained: Explained):
                 "free_blocks": step.blocks_free,
             }
         )
-    assert told == explained.decided
+    assert actual == explained.decided
 
 
 def test_requests_that_lost_their_blocks_are_told(explained: Explained):

@@ -47,8 +47,8 @@ FACTS: dict[str, Any] = {
 
 def held(**facts: Any) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the reason for each held request, with its numbers."""
-    told = give_schedule({**FACTS, **facts})["scheduled"]["held"]
-    return {request_id: (code, numbers) for request_id, code, numbers in told}
+    actual = give_schedule({**FACTS, **facts})["scheduled"]["held"]
+    return {request_id: (code, numbers) for request_id, code, numbers in actual}
 
 
 def test_nobody_is_held():
@@ -58,14 +58,14 @@ def test_nobody_is_held():
 
 def test_a_prompt_that_is_cut_at_the_budget():
     """A prompt takes the rest of the budget, and those behind it wait for tokens."""
-    told = held(
+    actual = held(
         tokens={"a": 1, "b": 15},
         running=["a", "b"],
         short=[("b", 9)],
         waiting=["c", "d"],
         wanted={"c": 7},
     )
-    assert told == {
+    assert actual == {
         "b": ("token_budget", {"budget": 16, "left": 15, "wanted": 24, "given": 15}),
         "c": ("token_budget", {"budget": 16, "left": 0, "wanted": 7, "given": 0}),
         "d": ("behind", {"request": "c", "cause": "token_budget"}),
@@ -74,27 +74,27 @@ def test_a_prompt_that_is_cut_at_the_budget():
 
 def test_a_prompt_that_is_cut_at_the_threshold():
     """A long prompt gets one chunk though tokens are left."""
-    told = held(tokens={"a": 4}, running=["a"], short=[("a", 6)], threshold=4)
-    assert told == {"a": ("chunk_threshold", {"threshold": 4, "wanted": 10, "given": 4})}
+    actual = held(tokens={"a": 4}, running=["a"], short=[("a", 6)], threshold=4)
+    assert actual == {"a": ("chunk_threshold", {"threshold": 4, "wanted": 10, "given": 4})}
 
 
 def test_a_running_request_without_tokens():
     """A running request without tokens lacks budget, unless its last token is pending."""
-    told = held(tokens={"a": 16}, running=["a", "b", "c"], wanted={"b": 1, "c": 0})
-    assert told == {"b": ("token_budget", {"budget": 16, "left": 0, "wanted": 1, "given": 0})}
+    actual = held(tokens={"a": 16}, running=["a", "b", "c"], wanted={"b": 1, "c": 0})
+    assert actual == {"b": ("token_budget", {"budget": 16, "left": 0, "wanted": 1, "given": 0})}
 
 
 def test_too_few_places():
     """With tokens left, all waiting requests are held by the limit."""
-    told = held(tokens={"a": 1}, running=["a"], limit=1, waiting=["b", "c"], wanted={"b": 3})
-    assert set(told) == {"b", "c"}
-    assert told["c"] == ("max_num_seqs", {"limit": 1, "running": 1})
+    actual = held(tokens={"a": 1}, running=["a"], limit=1, waiting=["b", "c"], wanted={"b": 3})
+    assert set(actual) == {"b", "c"}
+    assert actual["c"] == ("max_num_seqs", {"limit": 1, "running": 1})
 
 
 def test_too_few_blocks():
     """A refusal of blocks holds the refused request and those behind it."""
-    told = held(tokens={"a": 1}, running=["a"], waiting=["b", "c"], refused=[("b", 3, 2)], wanted={"b": 3})
-    assert told == {
+    actual = held(tokens={"a": 1}, running=["a"], waiting=["b", "c"], refused=[("b", 3, 2)], wanted={"b": 3})
+    assert actual == {
         "b": ("no_free_blocks", {"needed": 3, "free": 2}),
         "c": ("behind", {"request": "b", "cause": "no_free_blocks"}),
     }
@@ -102,14 +102,14 @@ def test_too_few_blocks():
 
 def test_preemptions():
     """Each refusal preempts one request, and the rest wait behind the last of these."""
-    told = held(
+    actual = held(
         tokens={"a": 1},
         running=["a"],
         preempted=["c", "b"],
         refused=[("a", 1, 0), ("b", 1, 0)],
         waiting=["b", "c", "d"],
     )
-    assert told == {
+    assert actual == {
         "c": ("preempted", {"by": "a", "needed": 1, "free": 0}),
         "b": ("preempted", {"by": "b", "needed": 1, "free": 0}),
         "d": ("behind", {"request": "b", "cause": "preempted"}),
@@ -126,8 +126,8 @@ def test_preemptions_of_which_the_cause_is_not_known():
 def test_states_that_requests_wait_in():
     """Blocked states have their reason, and unknown ones their name."""
     blocked = [("a", "WAITING_FOR_FSM"), ("b", "WAITING_FOR_REMOTE_KVS"), ("c", "WAITING_FOR_GODOT")]
-    told = held(blocked=blocked, waiting=["a", "b", "c", "d"])
-    assert {request: code for request, (code, _) in told.items()} == {
+    actual = held(blocked=blocked, waiting=["a", "b", "c", "d"])
+    assert {request: code for request, (code, _) in actual.items()} == {
         "a": "grammar",
         "b": "remote_kvs",
         "c": "waiting_for_godot",
@@ -227,8 +227,8 @@ def test_workers_on_other_machines_are_told_nothing(tmp_path: Path):
         executor = SimpleNamespace(parallel_config=SimpleNamespace(nnodes=2))
         assert attach_call_context((executor, "execute_model"), {}) is None
         assert attach_call_context((EXECUTOR, len), {}) is None
-        [told] = (attach_call_context((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
-        assert told == "execute_model"
+        [actual] = (attach_call_context((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
+        assert actual == "execute_model"
 
     record(tmp_path / "run", run, CATALOG)
 

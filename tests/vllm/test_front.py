@@ -60,9 +60,13 @@ def test_the_client_and_its_rule(
     make = lambda: vllm["core_client"].EngineCoreClient.make_client(multiprocess, asyncio_mode, CONFIG, dict, False)  # noqa: E731
     trace = record(tmp_path / "run", make, CATALOG)
     [span] = [span for span in trace.spans if span.name == "EngineCoreClient.make_client"]
-    told = span.attributes
-    assert (told[names.CLIENT_CHOICE], told[names.CLIENT_RULE], told[names.CLIENT_EXECUTOR]) == (client, rule, "dict")
-    assert (told[names.CLIENT_MULTIPROCESS], told[names.CLIENT_ASYNCIO]) == (multiprocess, asyncio_mode)
+    actual = span.attributes
+    assert (actual[names.CLIENT_CHOICE], actual[names.CLIENT_RULE], actual[names.CLIENT_EXECUTOR]) == (
+        client,
+        rule,
+        "dict",
+    )
+    assert (actual[names.CLIENT_MULTIPROCESS], actual[names.CLIENT_ASYNCIO]) == (multiprocess, asyncio_mode)
 
 
 def test_what_is_said_of_a_vllms_client_is_its_own(
@@ -98,11 +102,11 @@ def test_a_life_begins_and_ends_under_both_of_its_names(vllm: dict[str, Any], tm
         processor.process_outputs([SimpleNamespace(request_id="7-ab12", new_token_ids=[1, 2], finish_reason="length")])
 
     [life] = lives(record(tmp_path / "run", run, CATALOG))
-    told = life.attributes
-    assert (told[names.REQUEST_ID], told[names.GEN_AI_RESPONSE_ID]) == ("7-ab12", "7")
-    assert (told[names.REQUEST_PROMPT], told[names.REQUEST_OUTPUT]) == ("hello", "abc")
-    assert (told[names.GEN_AI_OUTPUT_TOKENS], told[names.GEN_AI_FINISH_REASONS]) == (2, ["length"])
-    assert told[names.REQUEST_PARAMS] == ["max_tokens=3"]
+    actual = life.attributes
+    assert (actual[names.REQUEST_ID], actual[names.GEN_AI_RESPONSE_ID]) == ("7-ab12", "7")
+    assert (actual[names.REQUEST_PROMPT], actual[names.REQUEST_OUTPUT]) == ("hello", "abc")
+    assert (actual[names.GEN_AI_OUTPUT_TOKENS], actual[names.GEN_AI_FINISH_REASONS]) == (2, ["length"])
+    assert actual[names.REQUEST_PARAMS] == ["max_tokens=3"]
 
 
 def test_outputs_of_one_request_are_told_apart(vllm: dict[str, Any], tmp_path: Path) -> None:
@@ -117,11 +121,11 @@ def test_outputs_of_one_request_are_told_apart(vllm: dict[str, Any], tmp_path: P
             processor.process_outputs([SimpleNamespace(request_id=name, new_token_ids=[1], finish_reason=reason)])
 
     found = {life.attributes[names.REQUEST_ID]: life.attributes for life in lives(record(tmp_path, run, CATALOG))}
-    assert {name: told[names.GEN_AI_FINISH_REASONS] for name, told in found.items()} == {
+    assert {name: actual[names.GEN_AI_FINISH_REASONS] for name, actual in found.items()} == {
         "1_7-ab12": ["stop"],
         "0_7-ab12": ["length"],
     }
-    assert {(told[names.REQUEST_PARENT], told[names.GEN_AI_CHOICES]) for told in found.values()} == {("7", 2)}
+    assert {(actual[names.REQUEST_PARENT], actual[names.GEN_AI_CHOICES]) for actual in found.values()} == {("7", 2)}
 
 
 def test_a_request_for_embeddings_has_a_life(vllm: dict[str, Any], tmp_path: Path) -> None:
@@ -314,7 +318,7 @@ def test_a_class_in_another_module_is_the_same_class() -> None:
 
 def test_a_worker_that_is_told_to_stop_has_not_failed() -> None:
     """vLLM's exception that ends a worker's loop is an error anywhere else."""
-    told = RuntimeError("cancelled")
-    assert is_an_end(told, loop=True)
-    assert not is_an_end(told)
+    error = RuntimeError("cancelled")
+    assert is_an_end(error, loop=True)
+    assert not is_an_end(error)
     assert not is_an_end(RuntimeError("out of memory"), loop=True)

@@ -81,12 +81,12 @@ def _environment() -> dict[str, str]:
 def test_the_client(served: Served) -> None:
     """The server's client is recorded with its inputs and its rule."""
     [made] = served.spans("EngineCoreClient.make_async_mp_client")
-    told = made.attributes
-    assert (told[names.CLIENT_CHOICE], told[names.CLIENT_RULE]) == (
+    actual = made.attributes
+    assert (actual[names.CLIENT_CHOICE], actual[names.CLIENT_RULE]) == (
         "AsyncMPClient",
         "multiprocess_mode and asyncio_mode",
     )
-    assert (told[names.CLIENT_MULTIPROCESS], told[names.CLIENT_ASYNCIO]) == (True, True)
+    assert (actual[names.CLIENT_MULTIPROCESS], actual[names.CLIENT_ASYNCIO]) == (True, True)
 
 
 def test_each_http_request_is_a_trace(served: Served) -> None:
@@ -104,17 +104,17 @@ def test_each_http_request_is_a_trace(served: Served) -> None:
 
 def test_the_lives_are_what_the_server_answered(served: Served) -> None:
     """Prompt, text, tokens and finish reason of both requests are those of the answers."""
-    told, usage = served.lives["chat"].attributes, served.chat["usage"]
+    actual, usage = served.lives["chat"].attributes, served.chat["usage"]
     [choice] = served.chat["choices"]
-    assert told[names.REQUEST_OUTPUT] == choice["message"]["content"]
-    assert told[names.GEN_AI_FINISH_REASONS] == [choice["finish_reason"]]
-    assert told[names.GEN_AI_INPUT_TOKENS] == usage["prompt_tokens"]
-    assert told[names.GEN_AI_OUTPUT_TOKENS] == usage["completion_tokens"]
-    told = served.lives["text_completion"].attributes
-    assert told[names.REQUEST_OUTPUT] == "".join(piece["choices"][0]["text"] for piece in served.stream)
-    assert told[names.GEN_AI_RESPONSE_ID].startswith(served.stream[0]["id"])
-    assert told[names.GEN_AI_MODEL] == "tiny"
-    assert told[names.GEN_AI_FIRST_CHUNK] > 0
+    assert actual[names.REQUEST_OUTPUT] == choice["message"]["content"]
+    assert actual[names.GEN_AI_FINISH_REASONS] == [choice["finish_reason"]]
+    assert actual[names.GEN_AI_INPUT_TOKENS] == usage["prompt_tokens"]
+    assert actual[names.GEN_AI_OUTPUT_TOKENS] == usage["completion_tokens"]
+    actual = served.lives["text_completion"].attributes
+    assert actual[names.REQUEST_OUTPUT] == "".join(piece["choices"][0]["text"] for piece in served.stream)
+    assert actual[names.GEN_AI_RESPONSE_ID].startswith(served.stream[0]["id"])
+    assert actual[names.GEN_AI_MODEL] == "tiny"
+    assert actual[names.GEN_AI_FIRST_CHUNK] > 0
 
 
 def test_steps_in_another_process_are_linked_to_the_lives(served: Served) -> None:
@@ -159,5 +159,5 @@ def test_its_calls_come_in_the_order_that_its_versions_do(served: Served) -> Non
 
 def test_no_probe_stopped(served: Served) -> None:
     """No probe stopped because vLLM's objects differed from its expectation."""
-    told = [str(problem) for problem in (*served.run.problems, *served.run.manifest["probes"].get("problems", ()))]
-    assert [problem for problem in told if "stopped" in problem] == []
+    actual = [str(problem) for problem in (*served.run.problems, *served.run.manifest["probes"].get("problems", ()))]
+    assert [problem for problem in actual if "stopped" in problem] == []

@@ -37,4 +37,4 @@ def test_as_in_transformers(ours: list[list[int]]) -> None:
 
 def test_as_in_a_real_vllm(ours: list[list[int]], in_one_process: InOneProcess) -> None:
     """A real vLLM loads the embedded model from its folder and generates the same tokens."""
-    assert in_one_process.told["texts"] == ours
+    assert in_one_process.results["texts"] == ours

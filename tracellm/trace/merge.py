@@ -60,17 +60,17 @@ def _cut_circles(by_id: dict[str, Span]) -> int:
     In every circle, some caller begins no earlier than its callee. So only the ancestors of such callees, few in a
     sound recording, are searched.
     """
-    doubtful = []
+    suspects = []
     for span in by_id.values():
         if span.parent_span_id is not None:
             parent = by_id.get(span.parent_span_id)
             if parent is not None:
                 span.parent_span_id = parent.span_id  # share one string
                 if parent.start_ns >= span.start_ns:
-                    doubtful.append(span)
+                    suspects.append(span)
     checked: set[str] = set()
     circles = 0
-    for span in doubtful:
+    for span in suspects:
         path: set[str] = set()
         current: Span | None = span
         while current is not None and current.span_id not in checked:
@@ -109,9 +109,14 @@ def _shifts(processes: Sequence[Process]) -> dict[int, int]:
     shifts = {}
     for process in _by_seniority(processes):
         offset = _clock_offset(process)
-        lead = first.setdefault(process.host, offset)
-        if lead is not None and offset is not None and lead != offset and abs(lead - offset) <= MOST_APART_NS:
-            shifts[id(process)] = lead - offset
+        reference = first.setdefault(process.host, offset)
+        if (
+            reference is not None
+            and offset is not None
+            and reference != offset
+            and abs(reference - offset) <= MOST_APART_NS
+        ):
+            shifts[id(process)] = reference - offset
     return shifts
 
 

@@ -31,7 +31,7 @@ class CatalogCoverage:
         self._found: set[str] = set()
         self._seen: set[str] = set()
 
-    def saw(self, module: str) -> None:
+    def add_module(self, module: str) -> None:
         """Note that a module with entries was imported."""
         self._seen.add(module)
 

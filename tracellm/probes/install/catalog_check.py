@@ -34,7 +34,7 @@ def examine() -> dict[str, Any]:
             except Exception as error:  # such as on a machine without a GPU
                 unreadable[name] = f"{type(error).__name__}: {error}"
     installation = Installation(CATALOG, Selection(), [])
-    installation.findings.saw(PACKAGE)
+    installation.findings.add_module(PACKAGE)
     installation.start()
     installation.stop()
     missing = installation.findings.missing

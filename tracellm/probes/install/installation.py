@@ -126,7 +126,7 @@ class Installation:
     def _install_module(self, module: ModuleType) -> None:
         for name in (module.__name__, *self._patterns):
             if fnmatchcase(module.__name__, name):
-                self.findings.saw(name)
+                self.findings.add_module(name)
                 for entry in self._by_module.get(name, ()):
                     with self._skipping(entry):
                         self._install_entry(entry, name, module)

@@ -35,20 +35,20 @@ class CallSpan(Span):
     """A probed call as a span; made when a program asks for the current span.
 
     It has the ids that the call is recorded with, so spans opened and headers sent there have the right parent.
-    Attributes, events and links set on it are recorded with the call. They are also passed to `under`, the user's own
-    span around it, which would be current without a recording. So the program exports the same as without one.
+    Attributes, events and links set on it are recorded with the call. They are also passed to `user_span`, the user's
+    enclosing span, which would be current without a recording. So the program exports the same as without one.
 
     Attributes:
         call: the call's number, 0 for the script.
         scope: the trace it belongs to.
-        under: the user's span that it hides.
+        user_span: the user's span that it hides.
         recording: the first call of its recording.
     """
 
-    def __init__(self, context: SpanContext, call: int, scope: TraceScope | None, under: Span, text: bool) -> None:
+    def __init__(self, context: SpanContext, call: int, scope: TraceScope | None, user_span: Span, text: bool) -> None:
         self.call = call
         self.scope = scope
-        self.under = under
+        self.user_span = user_span
         self.recording = state.first
         self._context = context
         self._text = text
@@ -59,47 +59,47 @@ class CallSpan(Span):
 
     def is_recording(self) -> bool:
         """Return True until the recording ends; then the answer of the user's span."""
-        return (state.append is not None and state.first == self.recording) or self.under.is_recording()
+        return (state.append is not None and state.first == self.recording) or self.user_span.is_recording()
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes of the call and of the user's span."""
         self._add(attributes=attributes_of(attributes, self._text))
-        self.under.set_attributes(attributes)
+        self.user_span.set_attributes(attributes)
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Set an attribute of the call and of the user's span."""
         self._add(attributes=attributes_of({key: value}, self._text))
-        self.under.set_attribute(key, value)
+        self.user_span.set_attribute(key, value)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Add an event, now or at `timestamp`, nanoseconds since 1970."""
         self._add_event(name, attributes, timestamp)
-        self.under.add_event(name, attributes, timestamp)
+        self.user_span.add_event(name, attributes, timestamp)
 
     def add_link(self, context: SpanContext, attributes: Any = None) -> None:
         """Add a link to another span."""
         if context.is_valid:
             self._add(link=link_data(context, attributes, self._text))
-        self.under.add_link(context, attributes)
+        self.user_span.add_link(context, attributes)
 
     def record_exception(
         self, exception: BaseException, attributes: Any = None, timestamp: int | None = None, escaped: bool = False
     ) -> None:
         """Add an exception as an event."""
         self._add_event(*event_of_exception(exception, attributes, escaped), timestamp)
-        self.under.record_exception(exception, attributes, timestamp, escaped)
+        self.user_span.record_exception(exception, attributes, timestamp, escaped)
 
     def update_name(self, name: str) -> None:
         """Rename the user's span; a call keeps its name."""
-        self.under.update_name(name)
+        self.user_span.update_name(name)
 
     def set_status(self, status: Any, description: str | None = None) -> None:
         """Set the status of the user's span; a call's depends on its exception."""
-        self.under.set_status(status, description)
+        self.user_span.set_status(status, description)
 
     def end(self, end_time: int | None = None) -> None:
         """End the user's span; a call ends by itself."""
-        self.under.end(end_time)
+        self.user_span.end(end_time)
 
     def _add(self, attributes: Mapping[str, Any] | None = None, event: Any = None, link: Any = None) -> None:
         append = state.append
@@ -145,8 +145,8 @@ class CallSpans:
             trace_flags=TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT),
             trace_state=parent.trace_state if parent.trace_id == ids[0] else None,
         )
-        under = enclosing.under if isinstance(enclosing, CallSpan) else enclosing
-        return trace.set_span_in_context(CallSpan(context, call, scope, under, self._text), raw)
+        user_span = enclosing.user_span if isinstance(enclosing, CallSpan) else enclosing
+        return trace.set_span_in_context(CallSpan(context, call, scope, user_span, self._text), raw)
 
     def parent_in(self, context: Context, current: CallContext) -> tuple[int, TraceScope | None] | None:
         """Return the call and the trace that calls made in this context belong to; None if that is not recorded."""

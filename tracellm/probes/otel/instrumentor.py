@@ -45,7 +45,7 @@ def parent_from_outside(environment: Mapping[str, str]) -> Outside | None:
     """Return OpenTelemetry's current span, else the span of the variable TRACEPARENT, else None."""
     get_current_span = getattr(sys.modules.get(_API), "get_current_span", None)
     current = get_current_span() if get_current_span is not None else None
-    current = getattr(current, "under", current)  # not a CallSpan left by an earlier recording
+    current = getattr(current, "user_span", current)  # not a CallSpan left by an earlier recording
     ids = current.get_span_context() if current is not None else None
     if ids is not None and ids.is_valid:
         return Outside(f"{ids.trace_id:032x}", f"{ids.span_id:016x}", ids.trace_flags.sampled)

@@ -43,7 +43,7 @@ class SpanSite:
 
     Attributes:
         name: name of the spans.
-        alike: attributes of all spans.
+        common: attributes of all spans.
         defined: name of the function, with the class that defines it.
         target: the catalog entry that its probe was made of, or "".
         facts: form of the facts: arguments, any, user, entry, or "".
@@ -56,7 +56,7 @@ class SpanSite:
     """
 
     name: str
-    alike: dict[str, Any]
+    common: dict[str, Any]
     defined: str = ""
     target: str = ""
     facts: str = ""
@@ -109,7 +109,7 @@ class SpanSite:
     def disable(self, part: str, error: Exception) -> None:
         """Stop using a part that failed, and note it once; spans are made without it."""
         setattr(self, part, None)
-        where = self.alike.get(names.CODE_FUNCTION, self.name)
+        where = self.common.get(names.CODE_FUNCTION, self.name)
         kind, message, _ = remember(error)
         self.problems.append(Mistake(f"the probe of {where} stopped: its {part} raised {kind}", message))
 
@@ -330,9 +330,9 @@ class SpanBuilder:
 
     # -- parts of a span -----------------------------------------------------------------------------------------------
 
-    def alike(self, site: SpanSite, thread_name: str | None) -> dict[str, Any]:
+    def common(self, site: SpanSite, thread_name: str | None) -> dict[str, Any]:
         """Return the attributes that all spans of a site have in a thread."""
-        return site.alike if thread_name is None else {**site.alike, names.THREAD_NAME: thread_name}
+        return site.common if thread_name is None else {**site.common, names.THREAD_NAME: thread_name}
 
     def public(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the attributes that may be recorded."""
@@ -340,12 +340,12 @@ class SpanBuilder:
             return attributes
         return {name: value for name, value in attributes.items() if name not in names.PRIVATE}
 
-    def own_attributes(self, site: SpanSite, facts: Any, alike: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the attributes that facts add to the common ones (`alike`); None if they would change these."""
+    def own_attributes(self, site: SpanSite, facts: Any, common: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the attributes that facts add to the common ones (`common`); None if they would change these."""
         own: dict[str, Any] = {}
         if facts is not None:
             self._describe(site, facts, own)
-        return self.public(own) if own.keys().isdisjoint(alike) else None
+        return self.public(own) if own.keys().isdisjoint(common) else None
 
     def _build_other(self, kind: int, call: int, parent: int, start: int, end: int, facts: Any) -> Iterator[Span]:
         if kind == SUBMITTED:
@@ -370,7 +370,7 @@ class SpanBuilder:
 
     def _span(self, call: int, site: SpanSite, parent: int, thread: SpanThread, start: int, end: int) -> Span:
         trace_id, parent_id = self.ids.parent_of(parent, thread.trace_id, thread.parent)
-        attributes = {**self.alike(site, thread.thread_name)}
+        attributes = {**self.common(site, thread.thread_name)}
         if parent < self.header.root and thread.outside:
             attributes[names.OUTSIDE] = True
         return Span(

@@ -89,17 +89,17 @@ class _Template:
     """Common text of a site's spans in one thread.
 
     Attributes:
-        alike: attributes of all spans.
+        common: attributes of all spans.
         begin: text between a span's ids and its start.
         end: text of the attributes of all spans.
         known: text after a span's times, by the bytes of the call's facts.
     """
 
-    __slots__ = ("_argument_text", "_builder", "_site", "alike", "begin", "end", "known")
+    __slots__ = ("_argument_text", "_builder", "_site", "begin", "common", "end", "known")
 
     def __init__(self, builder: SpanBuilder, site: SpanSite, thread_name: str | None) -> None:
-        self.alike = builder.alike(site, thread_name)
-        self.begin, self.end = form(site.name, builder.public(self.alike))
+        self.common = builder.common(site, thread_name)
+        self.begin, self.end = form(site.name, builder.public(self.common))
         self.known: dict[bytes, str] = {}
         self._builder = builder
         self._site = site
@@ -110,7 +110,7 @@ class _Template:
         """Return the text after the times of a call with these facts; None where they change common attributes."""
         if facts is not None and self._argument_text is not None:
             return f"{self.end}{self._argument_text(facts)}{LAST}"
-        own = self._builder.own_attributes(self._site, facts, self.alike)
+        own = self._builder.own_attributes(self._site, facts, self.common)
         if own is None:
             return None
         return f"{self.end},{attributes_text(own)}{LAST}" if own else self.end + LAST

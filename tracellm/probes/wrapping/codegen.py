@@ -112,21 +112,23 @@ def _call_source(positional: tuple[str, ...], keywords: tuple[str, ...], optiona
     Mostly these are the first few optional ones: these cases are written out, and all others take a slower path.
     """
     arguments = {**{name: name for name in positional}, **{name: f"{name}={name}" for name in keywords}}
-    may_go = [name for name in arguments if name in optional]
-    needed = [name for name in arguments if name not in optional]
+    optional_names = [name for name in arguments if name in optional]
+    required = [name for name in arguments if name not in optional]
 
     def call(names: list[str], *more: str) -> str:
         return f"_function({', '.join([*(text for name, text in arguments.items() if name in names), *more])})"
 
-    if not may_go:
-        return call(needed)
+    if not optional_names:
+        return call(required)
     cases = ""
-    for num_given in range(len(may_go), -1, -1) if len(may_go) <= _MAX_CASES else (len(may_go), 0):
-        there = [f"{name} is not _absent" for name in may_go[:num_given]]
-        gone = [f"{name} is _absent" for name in may_go[num_given:]]
-        cases += f"{call([*needed, *may_go[:num_given]])} if {' and '.join([*there, *gone])} else "
-    given = ", ".join(f"{name}={name}" for name in may_go)
-    return f"({cases}{call(needed, f'**_given({given})')})"
+    for num_given in (
+        range(len(optional_names), -1, -1) if len(optional_names) <= _MAX_CASES else (len(optional_names), 0)
+    ):
+        present = [f"{name} is not _absent" for name in optional_names[:num_given]]
+        absent = [f"{name} is _absent" for name in optional_names[num_given:]]
+        cases += f"{call([*required, *optional_names[:num_given]])} if {' and '.join([*present, *absent])} else "
+    given = ", ".join(f"{name}={name}" for name in optional_names)
+    return f"({cases}{call(required, f'**_given({given})')})"
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

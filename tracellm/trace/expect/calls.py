@@ -1,11 +1,11 @@
 """The calls of a recording as an expectation sees them, with their callers, and which calls came before which.
 
-A diagram leaves most calls out. So the caller of a call is not always the one just around it:
+A diagram leaves most calls out. So the caller of a call is not always the directly enclosing one:
 
 - Lifelines that the expectation lacks are skipped. The caller is the nearest enclosing call that the expectation draws,
   or whose lifeline it has. The outermost calls of a process or thread count as made by their own lifeline.
-- A loop (`tracellm.call.kind`) lasts as long as the engine, and a diagram draws each turn. It counts as beginning again
-  just before each call that it makes.
+- A loop (`tracellm.call.kind`) lasts as long as the engine, and a diagram draws each iteration. It counts as beginning
+  again just before each call that it makes.
 - A message between processes is a call by the sender's lifeline on the receiver's, named by the message's type. It may
   stand where it was sent or where it arrived.
 
@@ -32,7 +32,7 @@ ANYONE = ""
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, or one turn of a loop, or one end of a message.
+    """One call, or one iteration of a loop, or one end of a message.
 
     Attributes:
         time_ns: start.
@@ -41,7 +41,7 @@ class Call:
         owner: the class that defines it; empty for a function and for a message.
         callers: the lifelines that count as its caller.
         targets: the lifelines that count as called.
-        begun_by: the span whose start it shares: for a turn of a loop the call that it makes, else `span`.
+        started_by: the span whose start it shares: for an iteration of a loop the call that it makes, else `span`.
     """
 
     time_ns: int
@@ -50,7 +50,7 @@ class Call:
     owner: str
     callers: frozenset[str]
     targets: frozenset[str]
-    begun_by: Span
+    started_by: Span
 
 
 def calls(
@@ -67,7 +67,7 @@ def calls(
     return list(_Reader(trace, known, drawn, partial).read())
 
 
-class _Around(NamedTuple):
+class _Enclosing(NamedTuple):
     """Lifelines of the nearest enclosing call that is known, and of the nearest that is drawn.
 
     `outermost`: no enclosing call is on a known lifeline.
@@ -86,7 +86,7 @@ class _Reader:
         self._trace = trace
         self._known = known
         self._drawn = drawn
-        self._callers: dict[str, _Around] = {}
+        self._callers: dict[str, _Enclosing] = {}
         self._calls: dict[str, Call] = {}
         self._sent = {message.send.span_id: message for message in trace.messages}
         self._received = {message.receive.span_id: message for message in trace.messages if message.receive}
@@ -111,22 +111,22 @@ class _Reader:
                 )
 
     def _loops(self, span: Span) -> list[Span]:
-        """Return the loops around a call that take a turn with it, the innermost first."""
+        """Return the loops that begin an iteration with this call, the innermost first."""
         found: list[Span] = []
-        around = self._trace.parent(span)
-        while around is not None and around.attributes.get(names.CALL_KIND) == "loop":
-            found.append(around)
-            around = self._trace.parent(around)
+        enclosing = self._trace.parent(span)
+        while enclosing is not None and enclosing.attributes.get(names.CALL_KIND) == "loop":
+            found.append(enclosing)
+            enclosing = self._trace.parent(enclosing)
         return found
 
     def _call(self, span: Span) -> Call:
         call = self._calls.get(span.span_id)
         if call is None:
             lifeline = plain(span.lifeline)
-            on_known, drawn, outermost = self._around(span)
+            on_known, drawn, outermost = self._enclosing(span)
             callers = {name for name in (on_known, drawn) if name is not None}
             if self._partial:
-                callers |= self._all_around(span)
+                callers |= self._all_enclosing(span)
             if names.HTTP_METHOD in span.attributes:
                 callers.add(ANYONE)
             if outermost:
@@ -141,7 +141,7 @@ class _Reader:
         """Return the lifelines that count as sender, or receiver, of the message of this span."""
         return self._call(span).callers | {plain(span.lifeline)}
 
-    def _all_around(self, span: Span) -> set[str]:
+    def _all_enclosing(self, span: Span) -> set[str]:
         found: set[str] = set()
         above = self._trace.parent(span)
         while above is not None:
@@ -149,8 +149,8 @@ class _Reader:
             above = self._trace.parent(above)
         return found
 
-    def _around(self, span: Span) -> _Around:
-        """Return the calls around a call."""
+    def _enclosing(self, span: Span) -> _Enclosing:
+        """Return the lifelines of the enclosing calls."""
         path: list[Span] = []
         here: Span | None = span
         while here is not None and here.span_id not in self._callers:
@@ -161,16 +161,16 @@ class _Reader:
             if (
                 parent is None or names.HTTP_METHOD in ancestor.attributes
             ):  # the server did not send the request to itself
-                self._callers[ancestor.span_id] = _Around(None, None, True)
+                self._callers[ancestor.span_id] = _Enclosing(None, None, True)
                 continue
-            around = self._callers[parent.span_id]
+            enclosing = self._callers[parent.span_id]
             lifeline = plain(parent.lifeline)
             if parent.name != names.REQUEST_SPAN and lifeline in self._known:
-                drawn = lifeline if self._drawn(lifeline, _names(parent)) else around.drawn
+                drawn = lifeline if self._drawn(lifeline, _names(parent)) else enclosing.drawn
                 # the handling of an HTTP request is seldom drawn: what it calls first is then an outermost call
                 outermost = names.HTTP_METHOD in parent.attributes and not drawn
-                around = _Around(lifeline, drawn, outermost)
-            self._callers[ancestor.span_id] = around
+                enclosing = _Enclosing(lifeline, drawn, outermost)
+            self._callers[ancestor.span_id] = enclosing
         return self._callers[span.span_id]
 
 
@@ -206,7 +206,7 @@ class Causes:
                 now[caller] = _later(now[caller], now[other])
                 at += 1
             here = numbers[_id(call.span.process)]
-            for cause in (sends.get(call.begun_by.span_id), call.begun_by.parent_span_id):
+            for cause in (sends.get(call.started_by.span_id), call.started_by.parent_span_id):
                 if cause in first and self._process[first[cause]] != here:
                     now[here] = _later(now[here], self._before[first[cause]])
             now[here] = (*now[here][:here], i, *now[here][here + 1 :])
@@ -218,9 +218,9 @@ class Causes:
         """Return the earliest possible call for each arrow that did not come before a call found already."""
         found: dict[int, int] = {}
         done: tuple[int, ...] = (-1,) * self.processes
-        for i, of_arrow in enumerate(self._by_process(candidates)):
+        for i, matching in enumerate(self._by_process(candidates)):
             free = [
-                at[index] for process, at in of_arrow.items() if (index := bisect_right(at, done[process])) < len(at)
+                at[index] for process, at in matching.items() if (index := bisect_right(at, done[process])) < len(at)
             ]
             if free:
                 found[i] = min(free)
@@ -228,14 +228,14 @@ class Causes:
         return found
 
     def _by_process(self, candidates: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
-        apart: dict[int, dict[int, list[int]]] = {}  # arrows of one kind share their list of calls
-        for of_arrow in candidates:
-            if id(of_arrow) not in apart:
+        split_calls: dict[int, dict[int, list[int]]] = {}  # arrows of one kind share their list of calls
+        for matching in candidates:
+            if id(matching) not in split_calls:
                 split: dict[int, list[int]] = {}
-                for index in of_arrow:
+                for index in matching:
                     split.setdefault(self._process[index], []).append(index)
-                apart[id(of_arrow)] = split
-        return [apart[id(of_arrow)] for of_arrow in candidates]
+                split_calls[id(matching)] = split
+        return [split_calls[id(matching)] for matching in candidates]
 
 
 def _id(process: Process | None) -> int:
