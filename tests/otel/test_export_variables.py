@@ -107,10 +107,10 @@ def test_a_variable_that_the_exporter_refuses_is_a_problem(
 ):
     """An exception in the exporter's constructor is the reason, and everything is counted."""
 
-    def _refuse(signal: str, class_name: str, protocol: str) -> None:
+    def _refuse(protocol: str) -> None:
         raise ValueError("invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION")
 
-    monkeypatch.setattr(sender, "_exporter", _refuse)
+    monkeypatch.setattr(sender, "_span_exporter", _refuse)
     write(tmp_path, spans(5))
     assert answer_of_the_sender(tmp_path, monkeypatch, capsys) == {
         "sent": 0,

@@ -9,7 +9,6 @@ sender_process.py starts it, and writes two lines to its stdin: the files to rea
 The answer on stdout is the number of spans sent.
 """
 
-import importlib
 import json
 import logging
 import os
@@ -87,9 +86,7 @@ class Sender:
         self._metrics = metrics
         self._measured = measured
         self._program = os.getppid()
-        self._exporter = (
-            _exporter("trace", "OTLPSpanExporter", settings.traces_protocol) if settings.traces is not None else None
-        )
+        self._exporter = _span_exporter(settings.traces_protocol) if settings.traces is not None else None
         self._convert = Converter(settings.texts)
         self._counting = threading.Lock()  # keeps spans read, sent and lost consistent
         self._held: list[Span] = []
@@ -243,16 +240,24 @@ def _is_to_send(span: Span) -> bool:
     return names.SENT not in span.attributes
 
 
-def _exporter(signal: str, class_name: str, protocol: str) -> Any:
-    """Return OpenTelemetry's exporter of spans or metrics.
+def _span_exporter(protocol: str) -> Any:
+    if protocol == GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
-    Raises:
-        ImportError: it is not installed.
-        Exception: it does not accept a variable.
-    """
-    package = "grpc" if protocol == GRPC else "http"
-    module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{package}.{signal}_exporter")
-    return getattr(module, class_name)()
+        return GrpcExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()
+
+
+def _metric_exporter(protocol: str) -> Any:
+    if protocol == GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+
+        return GrpcExporter()
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter()
 
 
 def _problem(record: logging.LogRecord) -> str:
@@ -332,7 +337,7 @@ def _make_metrics(protocol: str) -> tuple[Any, Any]:
     from tracellm.probes.export.convert import resource
     from tracellm.probes.export.metrics import RequestMetrics
 
-    reader = PeriodicExportingMetricReader(_exporter("metric", "OTLPMetricExporter", protocol))
+    reader = PeriodicExportingMetricReader(_metric_exporter(protocol))
     provider = MeterProvider([reader], resource(None), shutdown_on_exit=False)
     return RequestMetrics(provider), provider
 
