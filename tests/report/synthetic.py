@@ -157,14 +157,15 @@ def _startup(r: Recorder) -> None:
         LOAD_SOURCE="/home/someone/work/.venv/lib/python3.11/site-packages/tracellm/tiny",
         LOAD_FILES=["model.safetensors"],
     )
-    r.call("DefaultModelLoader.load_weights", took_us=21_000, LOAD_BYTES=11_534_336, LOAD_TENSORS=75)
+    r.call("DefaultModelLoader.place_on_device", took_us=4_000, LOAD_DEVICE="cpu")
     r.call(
-        "DefaultModelLoader._place",
-        took_us=4_000,
+        "DefaultModelLoader.load_weights",
+        took_us=21_000,
+        LOAD_BYTES=11_534_336,
+        LOAD_TENSORS=75,
         LOAD_PARAMETERS=5_767_168,
         LOAD_ARCHITECTURE="Qwen2ForCausalLM",
         LOAD_DTYPE="float32",
-        LOAD_DEVICE="cpu",
     )
     r.end()
     r.end()

@@ -21,7 +21,7 @@ from tracellm.engine.config.vllm_config import OpsReason
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
 from tracellm.report.console.terminal import Terminal
-from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
@@ -162,7 +162,7 @@ def test_what_was_loaded_is_said_even_when_start_up_fails():
     spans = [span for span in a_run() if span.attributes.keys() & {names.LOAD_FILES, names.LOAD_BYTES}]
     error = {"type": "EngineError", "message": "no memory", "file": "capital.py", "line": 3}
     said = _say(spans, status="failed", error=error)
-    assert "11.5 MB, 75 tensors" in said
+    assert "11.5 MB in 75 tensors" in said
     assert "run failed" in said
     assert said.splitlines()[-1] == "capital.py:3: EngineError: no memory"
 
@@ -410,6 +410,22 @@ def test_what_computes_the_layers(lang: str) -> None:
     assert [row.lines for row in load_rows(_loaded("triton", "moon"), lang)] == [[f"triton{colon}moon"]]
     assert load_rows(_loaded(None, None), lang) == []
     assert all(f"ops.reason.{code}" in texts(lang) for code in get_args(OpsReason))
+
+
+def test_stages_of_loading_are_in_the_order_in_which_they_ended():
+    """A real vLLM prepares the weights after reading them, where our loader allocates memory before it."""
+    find, allocate, read = (
+        Span(name, "", f"{number}", None, number, number + 1, {attribute: value})
+        for number, (name, attribute, value) in enumerate(
+            [("find", names.LOAD_FILES, []), ("device", names.LOAD_DEVICE, "cpu"), ("read", names.LOAD_BYTES, 1)]
+        )
+    )
+    ours = model_load([find, allocate, read])
+    vllm = model_load([find, read, replace(allocate, start_ns=8, end_ns=9)])
+    assert ours is not None
+    assert [row.heading for row in load_rows(ours, "en")] == ["1 find", "2 allocate", "3 read"]
+    assert vllm is not None
+    assert [row.heading for row in load_rows(vllm, "en")] == ["1 find", "2 read", "3 process"]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

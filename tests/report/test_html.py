@@ -67,7 +67,7 @@ def test_it_says_what_ran_and_what_came_out():
         "2 / 4,095",
         "request 0 finished",
         "97.3%",
-        "5,767,168 parameters on cpu, float32",
+        "5,767,168 float32 parameters",
         "268 MB of at most 3.2 GB",
         "max_model_len 1024",
         "torch 2.13.0",

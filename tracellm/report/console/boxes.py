@@ -107,19 +107,20 @@ def real_vllm(choice: ClientChoice, lang: str) -> str:
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:
-    """Return the three stages of loading a model, its operations, and the mode of scheduling."""
-    took = {stage.name: duration(stage.seconds) for stage in load.stages}
-    lines: dict[str, str] = {}
-    if load.source is not None:
-        lines["find"] = text(lang, "console.load.find", source=visible(load.source), files=len(load.files))
-    if load.bytes is not None:
-        lines["read"] = text(lang, "console.load.read", bytes=byte_size(load.bytes), tensors=load.tensors or 0)
-    if load.device is not None:
-        place = {"device": visible(load.device), "dtype": visible(load.dtype or "?")}
-        lines["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
-    rows = [
-        Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in lines.items()
-    ]
+    """Return the stages of loading a model, its operations, and the mode of scheduling."""
+    facts = {
+        "source": visible(load.source or "?"),
+        "files": len(load.files),
+        "device": visible(load.device or "?"),
+        "bytes": byte_size(load.bytes or 0),
+        "tensors": load.tensors or 0,
+        "parameters": load.parameters or 0,
+        "dtype": visible(load.dtype or "?"),
+    }
+    rows = []
+    for number, stage in enumerate(load.stages, start=1):
+        heading = f"{number} {text(lang, f'console.load.stage.{stage.name}')}"
+        rows.append(Row(heading, [text(lang, f"console.load.{stage.name}", **facts)], duration(stage.seconds)))
     if load.ops is not None:
         why = ops_reason(load.ops_reason, lang)
         rows.append(

@@ -50,7 +50,10 @@ class ClientChoice:
 
 @dataclass(frozen=True, slots=True)
 class LoadStage:
-    """One of the three stages of loading: `find` the files, `read` them into memory, `place` them on the device."""
+    """One stage of loading: `find` the files, `allocate` the parameters, `read` the weights into them.
+
+    A real vLLM has `process` in place of `allocate`: after reading, it prepares the weights for its kernels.
+    """
 
     name: str
     seconds: float
@@ -168,8 +171,8 @@ def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
     return found
 
 
-_STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
-"""Attribute that identifies a stage's span: the first span to end that has it."""
+_STAGES = {"find": names.LOAD_FILES, "allocate": names.LOAD_DEVICE, "read": names.LOAD_BYTES}
+"""Attribute that identifies a stage's span: the first span to end that has it; `process` has that of `allocate`."""
 
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:
@@ -181,6 +184,8 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
         for stage, attribute in _STAGES.items():
             if attribute in span.attributes and stage not in stages and span not in stages.values():
                 stages[stage] = span
+    if list(stages)[-2:] == ["read", "allocate"]:
+        stages["process"] = stages.pop("allocate")
     if not found:
         return None
     get, scheduler = found.get, _first(ended, "tracellm.scheduler.")

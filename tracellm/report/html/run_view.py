@@ -168,7 +168,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
 
 
 def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) -> _View | None:
-    """Return the loading of the model, in its three stages."""
+    """Return the stages of loading the model."""
     if load is None:
         return None
     if load.source is not None:

@@ -60,9 +60,9 @@ VLLM_FILES = {
 
 EN = {
     "client.title": "Client: {choice}",
-    "client.what.heading": "A client",
-    "client.what": "connects the front end of the engine, which turns text into tokens and back, to the engine "
-    "core, which schedules and runs the model.",
+    "client.what.heading": "Purpose",
+    "client.what": "A client connects the front end of the engine, which turns text into tokens and back, to the "
+    "engine core, which schedules and runs the model.",
     "client.inputs": "Inputs",
     "client.rule": "Rule",
     "client.means": "That means",
@@ -115,8 +115,8 @@ EN = {
 
 ZH = {
     "client.title": "客户端：{choice}",
-    "client.what.heading": "客户端",
-    "client.what": "是引擎前端（负责文本与 token 的互相转换）与引擎核心（负责调度并运行模型）通信的方式。",
+    "client.what.heading": "作用",
+    "client.what": "客户端连接引擎前端和引擎核心：前端负责文本与 token 的互相转换，引擎核心负责调度并运行模型。",
     "client.inputs": "输入",
     "client.rule": "规则",
     "client.means": "含义",

@@ -33,8 +33,7 @@ EN = {
     "html.client.from": "Where it comes from",
     "html.client.rule": "Its rule",
     "html.client.chosen": "chosen",
-    "html.client.what": "A client is how the front half of the engine, which turns text into tokens and back, reaches "
-    "the engine core, which schedules and runs the model. Here it is",
+    "html.client.this": "This run used `{choice}`.",
     "html.client.get": "You get it with",
     "html.client.command": "or, as a command",
     "html.client.files": "Its classes in vLLM 0.11.1",
@@ -193,7 +192,7 @@ ZH = {
     "html.client.from": "来源",
     "html.client.rule": "它的规则",
     "html.client.chosen": "已选用",
-    "html.client.what": "客户端是引擎的前半部分（文本与 token 互相转换）到达引擎核心（调度并运行模型）的途径。这里是",
+    "html.client.this": "本次运行使用的是 `{choice}`。",
     "html.client.get": "这样得到它",
     "html.client.command": "或者用命令",
     "html.client.files": "它的类在 vLLM 0.11.1 中的位置",
