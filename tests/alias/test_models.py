@@ -18,7 +18,7 @@ from tracellm.probes.join import replace_models
 from tracellm.tiny import MODEL_DIR
 
 REFUSED = {
-    "another engine": ("vllm", (), "no engine 'vllm': --engine takes tracellm"),
+    "another engine": ("vllm", (), "no engine 'vllm': --engine takes only tracellm"),
     "a path alone": (None, ("models/opt",), "--model 'models/opt' is not NAME=PATH"),
     "no name": (None, ("=tiny",), "--model '=tiny' is not NAME=PATH"),
     "no path": (None, ("a=",), "--model 'a=' is not NAME=PATH"),

@@ -124,7 +124,7 @@ def test_the_server(command: list[str]) -> None:
 
 
 REFUSED = {
-    "another command": (["vllm", "bench"], 2, "tracellm: `vllm bench` is not here: .* has `vllm serve MODEL`"),
+    "another command": (["vllm", "bench"], 2, "tracellm: `vllm bench` is not available: .* has `vllm serve MODEL`"),
     "no such option": (["vllm", "serve", "--speculative"], 2, "No such option '--speculative'"),
     "a module to import": (["-m", "vllm.sampling_params"], 1, "No code object available for vllm.sampling_params"),
     "a module not here": (["-m", "vllm.benchmarks.serve"], 1, "There is no `vllm.benchmarks` here: .* no.* benchmarks"),

@@ -61,7 +61,7 @@ def test_throughput_for_people(command: Command, lang: str, heads: str) -> None:
     assert "attention_backend" in lines[2]
     assert heads in lines[5]
     assert len(lines) == 8
-    assert lines[-1].startswith({"en": "recorded, as by default", "zh": "录制，默认深度"}[lang])
+    assert lines[-1].startswith({"en": "recorded, default detail", "zh": "记录，默认深度"}[lang])
 
 
 @pytest.mark.parametrize("name", ["throughput", "latency", "kernels"])
@@ -82,8 +82,8 @@ def test_latency(command: Command) -> None:
     assert list(told) == ["first", "between", "whole"]
     assert told["first"]["50"] <= told["whole"]["99"]
     shown = command("bench", "latency", *SMALL, "--output-len", "1", "--repeats", "1").out
-    assert "until the first token" in shown
-    assert "from one to the next" not in shown  # there is no second token
+    assert "time to first token" in shown
+    assert "time between tokens" not in shown  # there is no second token
 
 
 def test_kernels(command: Command) -> None:
@@ -102,19 +102,19 @@ def test_kernels(command: Command) -> None:
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
-    "a length": (["throughput", "--input-len", "many"], "--input-len takes a number of tokens, or a range"),
+    "a length": (["throughput", "--input-len", "many"], "--input-len takes a number of tokens or a range"),
     "a range from high to low": (["latency", "--output-len", "9-2"], "--output-len takes a number of tokens"),
     "more than the model takes": (
         ["throughput", "--input-len", "30", "--output-len", "8", "--max-model-len", "32"],
-        "38 tokens together, but the model takes 32",
+        "38 tokens together, but the model takes at most 32",
     ),
     "what the engine refuses": (["throughput", "--dtype", "float8"], "--dtype must be one of"),
     "no implementation": (["kernels", "--ops", "fast"], "--ops must be one of torch, cpu, triton"),
-    "a number of tokens": (["kernels", "--tokens", "1,x"], "--tokens takes numbers with commas between"),
-    "a detail of nothing": (["throughput", "--detail", "step"], "--detail says how to explain a run"),
+    "a number of tokens": (["kernels", "--tokens", "1,x"], "--tokens takes numbers separated by commas"),
+    "a detail of nothing": (["throughput", "--detail", "step"], "--detail needs --explain"),
     "an address": (["serve", "--base-url", "localhost:8000"], "--base-url takes an address such as"),
     "half an address": (["serve", "--base-url", "http://[::1"], "--base-url takes an address such as"),
-    "no name of a host": (["serve", "--base-url", "http://a..b:1"], "no server with OpenAI's API answers"),
+    "no name of a host": (["serve", "--base-url", "http://a..b:1"], "no OpenAI-compatible server answers"),
 }
 
 

@@ -74,7 +74,7 @@ def test_arrivals_and_room(command: Command, server: str) -> None:
     said = command("bench", "serve", "--base-url", server, "--input-len", "2", *further)
     assert said.status == 0
     assert "5 requests, 10 tokens in, 5 out" in said.out
-    assert "until the first token" in said.out
+    assert "time to first token" in said.out
 
 
 def test_requests_that_fail(command: Command, server: str) -> None:
@@ -94,6 +94,6 @@ def test_no_server(command: Command, server: str) -> None:
     assert "tracellm serve" in said.err
     Handler.do_GET, usual = Handler.do_POST, Handler.do_GET  # type: ignore[method-assign]
     try:
-        assert "no server with OpenAI's API answers" in command("bench", "serve", "--base-url", server).err
+        assert "no OpenAI-compatible server answers" in command("bench", "serve", "--base-url", server).err
     finally:
         Handler.do_GET = usual  # type: ignore[method-assign]

@@ -123,7 +123,7 @@ def test_a_run_is_found_by_its_name_or_its_scripts(
             assert command("show", name, "tree").out == tree
     said = command("show", "scripts", "tree")
     assert (said.status, said.out) == (2, "")
-    assert said.err == f"tracellm: there is no run scripts; the newest in tracellm-runs/ are: {run_folder.name}\n"
+    assert said.err == f"tracellm: there is no run scripts; the newest runs in tracellm-runs/ are: {run_folder.name}\n"
     said = command("show", run_folder.name)
     assert said.status == 2
     assert f"`tracellm show {Path('tracellm-runs') / run_folder.name} tree`" in said.err
@@ -139,7 +139,7 @@ def test_detail_and_focus_choose_what_is_drawn(run_folder: Path, command: Comman
     assert "DefaultModelLoader" not in focused
     wrong = command("show", str(run_folder), "sequence", "--focus", "Schedular")
     assert wrong.status == 2
-    assert re.match(r"tracellm: no class 'Schedular' in this run; these are: .*\bScheduler\b", wrong.err)
+    assert re.match(r"tracellm: no class 'Schedular' in this run; the classes are: .*\bScheduler\b", wrong.err)
 
 
 def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_path: Path, command: Command) -> None:
@@ -226,9 +226,9 @@ def test_an_unknown_class_in_focus_is_named_first_and_last(tmp_path: Path) -> No
     (tmp_path / "script.py").write_text("import sys\nprint('ran', file=sys.stderr)\n")
     said = run(tmp_path, "--out", "run", "--focus", "Schedular", "script.py")
     lines = said.err.splitlines()
-    assert lines[0].startswith("tracellm: --focus: the engine has no class 'Schedular'. The nearest: Scheduler")
+    assert lines[0].startswith("tracellm: --focus: the engine has no class 'Schedular'. The closest names: Scheduler")
     assert lines[1] == "ran"
-    assert lines[-1].startswith("tracellm: --focus 'Schedular': no call of such a class was recorded")
+    assert lines[-1].startswith("tracellm: --focus 'Schedular': no call of this class was recorded")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
 
 
@@ -238,7 +238,7 @@ def test_a_report_on_an_unknown_class_is_refused(run_folder: Path, tmp_path: Pat
     (copy / "report.html").unlink()
     said = command("report", str(copy), "--focus", "Schedular")
     assert (said.status, said.out) == (2, "")
-    assert "no class 'Schedular' in this run; these are: " in said.err
+    assert "no class 'Schedular' in this run; the classes are: " in said.err
     assert not (copy / "report.html").exists()
 
 

@@ -85,7 +85,7 @@ def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureF
         greet("you")
     enough.set()
     engine.join()
-    told = f"tracellm: of the recording: EngineCore_0 (pid {engine.pid}) was started before the recording began"
+    told = f"tracellm: problem in the recording: EngineCore_0 (pid {engine.pid}) was started before the recording began"
     assert capsys.readouterr().err.startswith(told)
     shown = command("show", "--lang", "en", str(tmp_path / "run"), "steps")
     assert (shown.status, shown.err.startswith(told)) == (0, True)
@@ -107,9 +107,9 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     }
     assert told["options"] == {"text": True, "lang": "en", **asked}
     assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (4, ["EngineCore.step_fn"])
-    why = "Nothing is recorded about the engine's steps: it needs EngineCore.step_fn, which --only Scheduler"
+    why = "Not recorded: steps. This needs EngineCore.step_fn, which --only Scheduler"
     chosen, kept = (
-        "Recorded with --only Scheduler --skip 'Msgpack*': ",
+        "Recorded with --only Scheduler --skip 'Msgpack*'; ",
         "Only the last 2 calls of each process, or slightly more, were kept",
     )
     assert all(said in run.steps() for said in (why, chosen, kept))
@@ -123,9 +123,9 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"only": "Schedular"}, "The nearest: Scheduler"),
-        ({"skip": ["nothing*"]}, "names nothing"),
-        ({"ring": 0}, "--ring takes how many calls"),
+        ({"only": "Schedular"}, "The closest names: Scheduler"),
+        ({"skip": ["nothing*"]}, "matches nothing"),
+        ({"ring": 0}, "--ring takes the number of calls"),
         ({"detail": "deep"}, "no level 'deep'"),
     ],
 )
@@ -155,7 +155,7 @@ def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
         with tracellm.explain(tmp_path / str(number), lang="en", ring=number) as run:
             for _ in range(3):
                 greet("you")
-        assert ("of those kept" in (run.folder / "report.html").read_text()) is words
+        assert ("among the calls kept" in (run.folder / "report.html").read_text()) is words
 
 
 def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
@@ -164,7 +164,7 @@ def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
         greet("you")
     with tracellm.explain(tmp_path / "focused", lang="en", focus="Scheduler"):
         greet("you")
-    told = "tracellm: this run was recorded down to the level step: deeper calls are not in it\n"
+    told = "tracellm: this run was recorded only down to the level step; deeper calls are missing\n"
     run = str(tmp_path / "run")
     for words in (("show", run, "sequence"), ("report", run), ("export", run, "--to", "csv")):
         assert command(*words, "--lang", "en", "--detail", "kernel").err == told
@@ -179,7 +179,7 @@ def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> 
             greet("you")
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     [told] = command("diff", "--lang", "en", a, b).err.splitlines()
-    assert told == f"tracellm: {a}: Recorded with --detail step: other calls are not in the recording."
+    assert told == f"tracellm: {a}: Recorded with --detail step; other calls are missing."
     assert command("diff", "--lang", "en", b, b).err == ""
 
 

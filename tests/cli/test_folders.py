@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_the_records(unconverted: tuple[Path, SimpleNamespace], co
     converter.convert = interrupted
     said = command("show", "run", "tree")
     assert (said.status, said.out) == (130, "")
-    assert "the next command that opens the folder converts it again" in said.err
+    assert "the next command that opens the folder converts them again" in said.err
     assert len(said.err.splitlines()) == 1
     assert list((run / "trace").glob("*.records"))
     converter.convert = usual

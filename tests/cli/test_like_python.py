@@ -91,7 +91,7 @@ def test_an_option_after_the_script_is_named_once(
     (tmp_path / "script.py").write_text(f"import sys\nprint(sys.argv[1:])\n{source}")
     status, output, errors = seen([*TRACELLM, "script.py", *arguments], tmp_path)
     assert (status, output) == (0, f"{arguments}\n")
-    line = f"tracellm: passed on to script.py: {passed_on}. Options for tracellm go before the script\n"
+    line = f"tracellm: passed on to script.py: {passed_on}. Options of tracellm go before the script\n"
     assert errors == (line if passed_on else "")
 
 

@@ -18,7 +18,7 @@ def _run(*arguments: str, folder: Path, lang: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize(("lang", "said"), [("en", "there is no vLLM beside this Python"), ("zh", "旁边没有 vLLM")])
+@pytest.mark.parametrize(("lang", "said"), [("en", "vLLM is not installed for this Python"), ("zh", "没有安装 vLLM")])
 def test_the_command_vllm_is_asked_for(lang: str, said: str, tmp_path: Path) -> None:
     """`vllm serve` without vLLM is refused in one line that names `--engine tracellm`."""
     done = _run("vllm", "serve", "tiny", folder=tmp_path, lang=lang)
@@ -35,5 +35,5 @@ def test_a_script_asks_for_it(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("import vllm_not_this\n", encoding="utf-8")
     done = _run("script.py", folder=tmp_path, lang="en")
     assert done.returncode == 1
-    assert "\nModuleNotFoundError: No module named 'vllm'\ntracellm: there is no vLLM beside" in done.stderr
+    assert "\nModuleNotFoundError: No module named 'vllm'\ntracellm: vLLM is not installed for" in done.stderr
     assert "tracellm: " not in _run("other.py", folder=tmp_path, lang="en").stderr

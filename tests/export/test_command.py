@@ -111,7 +111,7 @@ def test_what_only_passes_messages_on_has_no_lifeline(run: Path, command: Comman
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "no form": ([], "export to what"),
+    "no form": ([], "no format given"),
     "unknown form": (["--to", "pdf"], "no format 'pdf'"),
     "no such run": (["nope", "--to", "csv"], "nope"),
     "unknown class": (["--to", "chrome", "--focus", "Nobody"], "no class 'Nobody'"),

@@ -122,8 +122,8 @@ def test_a_quoted_text_is_one_string(text: str):
 
 def test_the_legend_is_in_the_readers_language():
     """The legend is in the reader's language."""
-    assert "谁调用谁" in written(run_of_two(), "dot", lang="zh")
-    assert "who calls whom" in written(run_of_two(), "dot", lang="en")
+    assert "调用方 → 被调用方" in written(run_of_two(), "dot", lang="zh")
+    assert "caller → callee" in written(run_of_two(), "dot", lang="en")
 
 
 def test_the_sequence_diagram_is_the_reports(parse_mermaid: ParseMermaid):

@@ -27,8 +27,8 @@ def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **wanted}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    actual = f"2 spans did not reach http://127.0.0.1:{port}/v1/traces: Connection refused. The run folder has them"
-    assert done.stderr == f"tracellm: of the recording: {actual}\n"
+    actual = f"2 spans did not reach http://127.0.0.1:{port}/v1/traces: Connection refused. They are in the run folder"
+    assert done.stderr == f"tracellm: problem in the recording: {actual}\n"
     assert actual in (tmp_path / "run" / "report.html").read_text()
 
 
@@ -44,13 +44,13 @@ def export(**actual: Any) -> dict[str, Any]:
         (export(), [], []),
         (
             export(lost=1, errors=["it answered 401 Unauthorized", "no"]),
-            ["1 span did not reach http://there: it answered 401 Unauthorized; no. The run folder has them"],
-            ["1 个 span 没有到达 http://there：it answered 401 Unauthorized；no。它们都在运行目录里"],
+            ["1 span did not reach http://there: it answered 401 Unauthorized; no. They are in the run folder"],
+            ["1 个 span 没有到达 http://there：it answered 401 Unauthorized；no。运行目录中有这些 span"],
         ),
         (
             export(sent=None, lost=None, errors=["gone"]),
-            ["it is not known how many spans reached http://there: gone. The run folder has them"],
-            ["不清楚有多少 span 到达了 http://there：gone。它们都在运行目录里"],
+            ["the number of spans that reached http://there is unknown: gone. The run folder has all spans"],
+            ["到达 http://there 的 span 数未知：gone。运行目录中有全部 span"],
         ),
         (
             export(errors=["metrics: no"]),
@@ -59,8 +59,8 @@ def export(**actual: Any) -> dict[str, Any]:
         ),
         (
             export(endpoint=None, errors=["no address"]),
-            ["nothing is sent to a collector: no address"],
-            ["没有向任何 collector 发送：no address"],
+            ["no spans are sent to a collector: no address"],
+            ["没有向 collector 发送 span：no address"],
         ),
         ({"probes": {"export": "damaged"}}, [], []),
     ],

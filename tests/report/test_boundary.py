@@ -123,7 +123,7 @@ def test_steps_and_client_of_another_process_are_on_the_page():
     """The page has the steps and the choice of the client, whichever process recorded them."""
     said = words(report_html(folder_of(sync_run(3, 6))))
     assert "SyncMPClient chosen" in said
-    assert "This is what a plain LLM() gets in a real vLLM" in said
+    assert "In a real vLLM, 0.11 or later, a plain LLM() gets this client" in said
     assert "vllm/v1/engine/core_client.py" in said
     assert "2-5" in said
     assert "2-5" in steps_table(sync_run(3, 6))
@@ -149,7 +149,7 @@ def test_hostile_processes_threads_and_messages_stay_text():
 @pytest.mark.parametrize(
     ("name", "steps", "role"),
     [
-        ("main", 0, "front half"),
+        ("main", 0, "front end"),
         ("main", 3, "engine core"),
         ("EngineCore", 0, "engine core"),
         ("VllmWorker-0", 0, "worker"),

@@ -261,13 +261,13 @@ def test_a_change_is_told_where_it_happened():
     below = said.split("Step 4: ")[1].split("\nStep")[0].splitlines()[1:]
     assert [line.strip() for line in below] == [
         "request 7 joined",
-        "request 0 came back",
-        "request 1 preempted, their KV blocks freed",
-        "request 1 cut short: wanted 4 tokens, got 1: 1 of the budget's 9 were left",
-        "request 8 not scheduled: KV blocks: needs 3, 1 free",
-        "request 9 not scheduled: waiting behind request 8, which lacks KV blocks",
+        "request 0 resumed",
+        "request 1 preempted, KV cache blocks freed",
+        "request 1 partly scheduled: 1 of 4 tokens, 1 left of the token budget of 9",
+        "request 8 not scheduled: needs 3 KV cache blocks, 1 free",
+        "request 9 not scheduled: waiting behind request 8, which lacks KV cache blocks",
         "request 10 not scheduled: of_the_future (moon=full)",
-        "request 0 finished: stop (end token or stop text)",
+        "request 0 finished: stop (end token or stop string)",
     ]
 
 
@@ -285,7 +285,7 @@ def test_random_ids_are_cut():
     assert not re.search("[0-9a-f]{8}", said)
     shown = " ".join(said.split())
     assert "requests chatcmpl-5f0c, chatcmpl-5f0c1, 0_cmpl-5f0cb-0, 1_cmpl-5f0cb-0, 7 joined" in shown
-    assert "its blocks went to request chatcmpl-5f0c, which" in shown
+    assert "its KV cache blocks went to request chatcmpl-5f0c, which" in shown
     assert "requests chatcmpl-5f0c, chatcmpl-5f0c1, 0_cmpl-5f0cb-0, 1_cmpl-5f0cb-0, 7 finished" in shown
 
 
@@ -397,7 +397,7 @@ def test_what_crossed_between_the_processes_is_summed_up():
     first = next(i for i, span in enumerate(spans) if span.attributes.get(names.MESSAGE_OPERATION) == "send")
     inner = replace(spans[first], span_id="f" * 16, parent_span_id=spans[first].span_id)
     said = _say([*spans[:first], inner, *spans[first:]])
-    assert "Messages between the processes: 3 ADD (900 B), 6 OUTPUTS (1.1 kB)." in said
+    assert "Messages between processes: 3 ADD (900 B), 6 OUTPUTS (1.1 kB)." in said
     assert "Messages between" not in _say(a_run())
 
 

@@ -72,16 +72,15 @@ def test_what_cannot_be_told():
     left_out = {"messages": ["A.b"], "steps": ["EngineCore.step_fn"], "schedules": ["Scheduler.schedule"]}
     run = manifest({"left_out": left_out}, only=["Sampler"])
     assert notes(run, "en") == [
-        "Recorded with --only Sampler: other calls are not in the recording, and nothing about messages between "
-        "processes, the engine's steps."
+        "Recorded with --only Sampler; other calls are missing. Also missing: messages between processes, steps."
     ]
     assert why_missing(run, "en", "requests", "steps", "schedules") == [
-        "Nothing is recorded about the engine's steps: it needs EngineCore.step_fn, which --only Sampler leaves out."
+        "Not recorded: steps. This needs EngineCore.step_fn, which --only Sampler excludes."
     ]
     assert not is_recorded(run, "steps")
     assert is_recorded(run, "requests")
     partly = manifest({"left_out": {"requests": list("abcdef")}}, skip=["x"])
-    assert "it needs a, b, c, …, which --skip x" in why_missing(partly, "en", "requests")[0]
+    assert "This needs a, b, c, …, which --skip x" in why_missing(partly, "en", "requests")[0]
 
 
 def test_what_a_version_lacks():
@@ -91,7 +90,7 @@ def test_what_a_version_lacks():
     [told] = notes(manifest({"engine": engine, "missing": targets}), "en")
     assert told.startswith("6 of 58 probes found no target in vLLM 0.99: Class.a, Class.b, Class.c, ….")
     [told] = notes(manifest({"engine": engine, "missing": targets[:1]}), "zh")
-    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 里没有找到目标函数：Class.a。")
+    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 中没有找到目标：Class.a。")
     assert notes(manifest({"engine": engine, "missing": []}), "en") == []
     assert notes(manifest({"engine": None, "missing": targets}), "en") == []
 
@@ -99,13 +98,13 @@ def test_what_a_version_lacks():
 def test_what_was_let_go():
     """Dropped spans are counted, with the option that dropped them."""
     [told] = notes(manifest({"let_go": 1234}, ring=100), "en")
-    assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring): 1,234 ")
-    assert told.endswith(" earlier ones were dropped.")
+    assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring); 1,234 ")
+    assert told.endswith(" earlier calls were dropped.")
     killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
     [told] = notes(killed, "en")
     assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept")
     [missed] = skipped_calls(manifest({"unheard": 1}), "en")
-    assert missed.startswith("This log fell behind and skipped 1 call")
+    assert missed.startswith("The log fell behind and skipped 1 call")
 
 
 def test_what_it_cost():
@@ -113,7 +112,7 @@ def test_what_it_cost():
     assert cost(manifest(), "en", 0.0461) == [
         "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
         "4.6% of generation, longest write 1.25 ms.",
-        "Converting the records to spans afterwards took 250 ms.",
+        "Converting the records to spans took 250 ms.",
     ]
     assert "0.4% of the run, longest write" in cost(manifest(), "en")[0]
     assert "占整个运行的 0.4%、占生成阶段的 4.6%" in cost(manifest(), "zh", 0.0461)[0]
@@ -169,8 +168,8 @@ figures = st.fixed_dictionaries(
 
 
 DEEP = [
-    ({"deep_steps": 61}, 16_000_000, "up to step 61, when the records took 16.0 MB"),
-    ({"deep_steps": 0}, 16_000_000, "until its records take 16.0 MB"),
+    ({"deep_steps": 61}, 16_000_000, "up to step 61, where the records reached 16.0 MB"),
+    ({"deep_steps": 0}, 16_000_000, "until its records reach 16.0 MB"),
     ({"deep_steps": None}, 16_000_000, None),
     ({"deep_steps": None}, None, None),
 ]
@@ -187,7 +186,7 @@ def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], limit: in
 def test_a_run_that_was_killed_may_have_been_long():
     """A killed run has no final counts, so the note gives the depth limit."""
     [said] = notes({"options": {"depth_limit": 16_000_000}, "probes": {}}, "en")
-    assert "until its records take 16.0 MB" in said
+    assert "until its records reach 16.0 MB" in said
 
 
 @given(anything, anything | figures, st.sampled_from(LANGUAGES))

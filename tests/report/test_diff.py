@@ -63,22 +63,22 @@ def test_lines_keep_to_the_width(width: int, lang: str) -> None:
 @pytest.mark.parametrize(
     ("b", "sentence"),
     [
-        (IN_PROCESS, "Nothing differs but times: same tokens, same 3 steps, same calls."),
-        (folder_of(run_of(ids="cmpl-{}")), "Nothing differs but times: same tokens, same 3 steps, same calls."),
+        (IN_PROCESS, "Only times differ: same tokens, same 3 steps, same calls."),
+        (folder_of(run_of(ids="cmpl-{}")), "Only times differ: same tokens, same 3 steps, same calls."),
         (folder_of(run_of(config=("max_num_seqs=2",))), "Same tokens, same 3 steps."),
         (folder_of(run_of(blocks=7)), "Same tokens; 1 of 3 steps differ, first step 1."),
-        (folder_of(run_of(tokens=[1, 2, 3])), "2 of 2 requests got other tokens; 3 of 3 steps differ, first step 1."),
+        (folder_of(run_of(tokens=[1, 2, 3])), "2 of 2 requests got different tokens; 3 of 3 steps differ, first "),
         (folder_of(run_of(steps=2)), "2 of 2 requests got fewer tokens in B; 3 steps in A and 2 steps in B, first "),
         (folder_of(run_of(requests=1)), "1 request only in A; 3 of 3 steps differ, first step 1."),
-        (folder_of(run_of(text=False)), "Same 3 steps, as far as a recording without text tells."),
-        (folder_of(run_of(steps=0)), "B has no engine step, A has 3."),
-        (folder_of(Trace([])), "No call is in both."),
+        (folder_of(run_of(text=False)), "Same 3 steps; tokens cannot be compared in a recording without text."),
+        (folder_of(run_of(steps=0)), "B has no step, A has 3."),
+        (folder_of(Trace([])), "The runs have no call in common."),
         (folder_of(run_of(), status="running"), "B did not finish; "),
         (folder_of(run_of(), status="interrupted"), "B was interrupted; "),
         (folder_of(run_of(), status="terminated"), "B was terminated; "),
         (folder_of(run_of(), status="failed", error={"type": "OSError"}), "B failed (OSError); "),
-        (TWO_PROCESSES, "Same tokens, same 3 steps; B has 2 processes and 5 messages of 960 B in all, which took "
-         "67 µs a step (6.7%)."),
+        (TWO_PROCESSES, "Same tokens, same 3 steps; B has 2 processes and 5 messages, 960 B in total, which took "
+         "67 µs per step (6.7%)."),
     ],
     ids=["itself", "other names", "settings", "blocks", "tokens", "shorter", "a request less", "no text", "no steps",
          "empty", "running", "interrupted", "terminated", "failed", "processes"],
@@ -105,7 +105,7 @@ def test_the_same_threads_in_another_order_are_no_difference() -> None:
     assert "main: pool" in diff_text(two_threads(""), two_threads("pool"))
 
 
-@pytest.mark.parametrize(("lang", "title"), [("en", "In both, as another class"), ("zh", "两者都有，但类名不同")])
+@pytest.mark.parametrize(("lang", "title"), [("en", "In both, but of another class"), ("zh", "两边都有，但类名不同")])
 def test_another_class_in_the_same_thread(lang: str, title: str) -> None:
     """A class with the same code under another name is listed by both names, without its process."""
     lines = diff_text(two_threads(""), two_threads("", lifeline="B"), lang=lang).splitlines()
@@ -127,7 +127,7 @@ def test_what_aborts_nothing_is_not_counted() -> None:
     assert "abort" not in diff_text(two_threads(""), folder_of(nothing.trace()))
 
 
-@pytest.mark.parametrize(("lang", "caution"), [("en", "One run of each: "), ("zh", "每边只有一次运行：")])
+@pytest.mark.parametrize(("lang", "caution"), [("en", "Each run was made once. "), ("zh", "两边各运行一次。")])
 def test_times_come_with_a_caution(lang: str, caution: str) -> None:
     """Times come with a caution; several steps have their quartiles."""
     few = diff_text(IN_PROCESS, TWO_PROCESSES, lang=lang)
@@ -146,7 +146,7 @@ def test_times_come_with_a_caution(lang: str, caution: str) -> None:
 def test_neither_has_a_step() -> None:
     """Two runs without steps compare their start-up; the boundary has no cost per step."""
     a, b = folder_of(run_of(steps=0)), folder_of(run_of(steps=0, multiprocess=True))
-    assert said(a, b).startswith("Neither run has an engine step; B has 2 processes and 2 messages of 600 B in all.")
+    assert said(a, b).startswith("Neither run has a step; B has 2 processes and 2 messages, 600 B in total.")
 
 
 def test_empty_folders_are_compared() -> None:

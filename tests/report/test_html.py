@@ -59,7 +59,7 @@ def test_it_says_what_ran_and_what_came_out():
         "Finished",
         "Tokens generated 26 from 12 prompt tokens",
         "The capital of France is",
-        "6 prompt tokens, 9 generated · ended by stop",
+        "6 prompt tokens, 9 generated · finish reason: stop",
         "InprocClient chosen",
         "llm = LLM(model, multiprocess_mode=True)",
         "In a real vLLM, 0.11 or later",
@@ -174,7 +174,7 @@ def test_it_shows_which_blocks_each_request_got():
     }  # fmt: skip
     said = " ".join(Page(report_html(a_run_folder(spans))).text.split())
     assert "0 new blocks 7-9" in said
-    assert "1 32 of the prompt from the prefix cache (blocks 3-4), new blocks 12" in said
+    assert "1 prefix cache hit: 32 tokens (blocks 3-4), new blocks 12" in said
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -243,7 +243,7 @@ def test_a_long_prompt_is_cut_and_says_so():
     """A prompt of a megabyte is cut, with the length of the rest."""
     source = report_html(a_run_folder(a_run(prompts=("x" * 1_000_000, "b"))))
     assert len(source) < 400_000
-    assert "994,000 characters more" in source
+    assert "994,000 more characters" in source
 
 
 def _luminance(colour: str) -> float:

@@ -30,7 +30,7 @@ def test_outputs_of_one_request_stand_together():
         ("Output 1 (0)", " Paris."),
         ("Output 2 (1)", " blue and wide."),
     ]
-    assert request["outputs"][0]["facts"][:2] == ["9 tokens", "ended by stop (end token or stop text)"]
+    assert request["outputs"][0]["facts"][:2] == ["9 tokens", "finish reason: stop (end token or stop string)"]
     assert request["params"] == [
         ("max_tokens", "16"), ("temperature", "0.0"), ("n", "2"), ("seed", "7"), ("top_k", "5"), ("stop", "['=x']")
     ]  # fmt: skip

@@ -321,8 +321,8 @@ def test_processes_are_boxes(parse_mermaid: ParseMermaid):
     check_diagram(diagram)
     labels = {one.id: one.label for one in diagram.participants}
     assert [(box.label, [labels[id] for id in box.participants]) for box in diagram.boxes] == [
-        ("main: the client's side", ["hello.py", "SyncMPClient", "Helper"]),
-        ("EngineCore_0: the engine core", ["EngineCore_0", "EngineCoreProc", "Helper"]),
+        ("main: front end", ["hello.py", "SyncMPClient", "Helper"]),
+        ("EngineCore_0: engine core", ["EngineCore_0", "EngineCoreProc", "Helper"]),
     ]
     parse_mermaid(to_mermaid(diagram))
 

@@ -94,10 +94,10 @@ def test_who_left_before_a_step():
     )
     assert [changes(row.steps[0], "en") for row in rows] == [
         ["requests 0, 1 joined"],
-        ["request 1 aborted: a stop text was found, or the caller left"],
+        ["request 1 aborted: cancelled, or a stop string was found"],
         [],
         ["request 0 finished: length (max_tokens or the model's limit)"],
-        ["the workers forget request 0, which had ended"],
+        ["workers remove request 0, which finished earlier"],
     ]
 
 
@@ -142,7 +142,7 @@ def test_of_several_steps_the_range_is_said():
         (NotScheduledReason.max_num_seqs(limit=4, running=4), ("max_num_seqs", "4")),
         (NotScheduledReason.no_free_blocks(needed=5, free=2), ("5", "2")),
         (NotScheduledReason.preempted(by="7", needed=2, free=1), ("7", "2", "1")),
-        (NotScheduledReason.preempted(by="1", needed=2, free=1), ("own blocks|自己的块", "2", "1")),
+        (NotScheduledReason.preempted(by="1", needed=2, free=1), ("own KV cache blocks|自己的 KV 缓存块", "2", "1")),
         (NotScheduledReason.grammar(kind="json"), ("json",)),
         (NotScheduledReason.behind("7", ReasonCode.GRAMMAR), ("7",)),
     ],
@@ -202,7 +202,7 @@ def test_hostile_values_stay_on_their_line(text: str):
 
 def test_an_empty_trace_says_so():
     """A trace without steps gives one sentence."""
-    assert steps_table(Trace([])) == "No engine step was recorded.\n"
+    assert steps_table(Trace([])) == "No step was recorded.\n"
 
 
 def test_a_step_that_failed_says_of_what():
@@ -215,4 +215,4 @@ def test_a_step_that_failed_says_of_what():
     trace = calls.trace()
     assert [len(row.steps) for row in step_rows(trace)] == [2, 1]
     assert "the step failed: RuntimeError: no token is left" in " ".join(steps_table(trace).split())
-    assert "这一步失败了" in steps_table(trace, lang="zh")
+    assert "这个 step 失败" in steps_table(trace, lang="zh")

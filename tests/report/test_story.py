@@ -257,7 +257,7 @@ def test_many_requests_that_are_alike_are_one_loop():
 def test_lifelines_stand_in_the_box_of_their_process_threads_towards_the_other():
     """The client's box comes first; the sending and receiving threads stand where the boxes meet."""
     diagram = sequence(sync_run())
-    assert [box.label for box in diagram.boxes] == ["main: the client's side", "EngineCore_0: the engine core"]
+    assert [box.label for box in diagram.boxes] == ["main: front end", "EngineCore_0: engine core"]
     client, engine = ([label(diagram, id) for id in box.participants] for box in diagram.boxes)
     assert client[0] == "hello.py"
     assert client[-1] == ("SyncMPClient", "process_outputs_socket")
@@ -281,7 +281,7 @@ def test_a_message_that_nobody_received_goes_to_a_lifeline_that_says_so(parse_me
     check_diagram(diagram)
     parse_mermaid(to_mermaid(diagram))
     assert sent(diagram)[0][1:] == ("receiver (not recorded)", "ADD 0, 1, 2 (300 B)")
-    assert [box.label for box in diagram.boxes] == ["main: the client's side", "not recorded"]
+    assert [box.label for box in diagram.boxes] == ["main: front end", "not recorded"]
 
 
 def test_detail_and_focus_work_over_processes(parse_mermaid: ParseMermaid):

@@ -51,7 +51,7 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 def test_what_is_said_when_it_is_ready(server: Server) -> None:
     """When it is ready, the server prints its address and an example command, and nothing else."""
     address, example = server.said.splitlines()
-    assert address == f"tracellm: mine is served at {server.url}/v1 (Ctrl-C ends it). Try:"
+    assert address == f"tracellm: mine is served at {server.url}/v1 (Ctrl-C stops it). Try:"
     assert example.startswith(f"  curl {server.url}/v1/chat/completions -H ")
 
 

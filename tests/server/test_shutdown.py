@@ -55,7 +55,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
     assert status == 130
     assert said.splitlines() == [
         "the engine was shut down",
-        "tracellm: ended at once; requests that were running have been given up",
+        "tracellm: stopped at once; running requests were aborted",
     ]
 
 

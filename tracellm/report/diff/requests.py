@@ -27,11 +27,8 @@ def requests_part(comparison: Comparison, lang: str) -> list[Block]:
         blocks.append(Paragraph(text(lang, "diff.requests.ids", a=ours, b=theirs)))
     differing = [pair for pair in pairs if pair.same_output is False or pair.same_prompt is False]
     if not differing:
-        untold = any(pair.same_output is None for pair in pairs)
-        return [
-            *blocks,
-            Paragraph(text(lang, "diff.requests.untold" if untold else "diff.requests.same", n=len(pairs))),
-        ]
+        key = "same_token_count" if any(pair.same_output is None for pair in pairs) else "same"
+        return [*blocks, Paragraph(text(lang, f"diff.requests.{key}", n=len(pairs)))]
     shown, more = clip(differing, _MOST_ROWS)
     heads = ("number", "what")
     columns = (*(Column(text(lang, f"diff.requests.{head}")) for head in heads), Column("A"), Column("B"))

@@ -32,7 +32,7 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
         return [*blocks, Paragraph(text(lang, "diff.steps.none_in", run=run, other=other, n=a or b))]
     differing = comparison.different_steps
     if not differing:
-        key = "diff.steps.same_untold" if lacks_sampled_tokens(comparison) else "diff.steps.same"
+        key = "diff.steps.same_without_tokens" if lacks_sampled_tokens(comparison) else "diff.steps.same"
         return [*blocks, Paragraph(text(lang, key, n=a)), *_empty(comparison, lang)]
     first = differing[0]
     sentence = text(lang, "diff.steps.differ", k=len(differing), n=max(a, b), first=first.position)

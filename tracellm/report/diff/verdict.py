@@ -46,11 +46,12 @@ def _work(comparison: Comparison, alike: bool, lang: str) -> str:
     tokens = _tokens(comparison, lang)
     if not differing and tokens is None:
         if lacks_sampled_tokens(comparison):
-            return text(lang, "diff.verdict.same_untold", n=a)
+            return text(lang, "diff.verdict.same_without_tokens", n=a)
         same = alike and not comparison.different_calls
         return text(lang, "diff.verdict.identical" if same else "diff.verdict.same", n=a)
     if tokens is None:
-        tokens = text(lang, "diff.verdict.untold" if lacks_sampled_tokens(comparison) else "diff.verdict.same_tokens")
+        key = "same_token_count" if lacks_sampled_tokens(comparison) else "same_tokens"
+        tokens = text(lang, f"diff.verdict.{key}")
     if not differing:
         steps = text(lang, "diff.verdict.same_steps", n=a)
     elif a != b:

@@ -75,7 +75,7 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
     lines += _depth(manifest, lang)
     ring = _mapping(manifest, "options").get("ring")
     if gone := dropped_calls(manifest):
-        lines.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
+        lines.append(text(lang, "recorded.dropped", ring=ring if isinstance(ring, int) else 0, n=gone))
     elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # the run was killed, or goes on
         lines.append(text(lang, "recorded.ring", ring=ring))
     return [*lines, *_missing(_mapping(manifest, "probes"), lang)]
@@ -119,7 +119,7 @@ def dropped_calls(manifest: Manifest) -> int:
 def skipped_calls(manifest: Manifest, lang: str) -> list[str]:
     """Return a note about calls that the live log skipped, as it fell behind."""
     missed = _mapping(manifest, "probes").get("unheard")
-    return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
+    return [text(lang, "recorded.skipped", n=missed)] if isinstance(missed, int) and missed > 0 else []
 
 
 def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> list[str]:
@@ -163,7 +163,7 @@ def why_missing(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
         if isinstance(functions := left_out.get(subject), list):
             shown, more = clip([visible(str(function)) for function in functions], _MOST_FUNCTIONS)
             values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": recording_options(manifest)}
-            lines.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
+            lines.append(text(lang, "recorded.unrecorded", subject=text(lang, f"recorded.subject.{subject}"), **values))
             if subject in _IMPLIED:
                 break
     return lines

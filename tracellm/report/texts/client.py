@@ -1,4 +1,4 @@
-"""Why this client: what a client is, the inputs of `make_client`, its rule, and how to get another one."""
+"""Texts on the choice of a client: its purpose, the inputs and rule of `make_client`, and the way to another client."""
 
 __all__ = ["CODE", "COMMAND", "EN", "VLLM_CODE", "VLLM_COMMAND", "VLLM_FILES", "ZH"]
 
@@ -11,14 +11,14 @@ CODE = {
         "    ...",
     ),
 }
-"""The lines by which a script gets each client."""
+"""Script lines that choose each client."""
 
 COMMAND = {
     "InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 tracellm run --explain SCRIPT",
     "SyncMPClient": "VLLM_ENABLE_V1_MULTIPROCESSING=1 tracellm run --explain SCRIPT",
     "AsyncMPClient": "tracellm serve --explain",
 }
-"""The command that gives it without touching the script; the variable is vLLM's, and works there too."""
+"""Commands that choose each client without a change of the script; the variable is vLLM's own."""
 
 VLLM_CODE = {
     "InprocClient": (
@@ -32,10 +32,10 @@ VLLM_CODE = {
         "    ...",
     ),
 }
-"""The same lines for a real vLLM."""
+"""Script lines for a real vLLM."""
 
 VLLM_COMMAND = {**COMMAND, "AsyncMPClient": "tracellm run --explain vllm serve MODEL"}
-"""The same commands for it."""
+"""Commands for a real vLLM."""
 
 VLLM_FILES = {
     "InprocClient": {
@@ -56,7 +56,7 @@ VLLM_FILES = {
         "vllm/v1/serial_utils.py": ("MsgpackEncoder", "MsgpackDecoder"),
     },
 }
-"""The files of vLLM 0.11.1 with the classes of each client."""
+"""Files of vLLM 0.11.1 with the classes of each client."""
 
 EN = {
     "client.title": "Client: {choice}",
@@ -65,7 +65,7 @@ EN = {
     "engine core, which schedules and runs the model.",
     "client.inputs": "Inputs",
     "client.rule": "Rule",
-    "client.means": "That means",
+    "client.means": "Effect",
     "client.switch": "To switch",
     "client.vllm": "In vLLM",
     "client.note": "Note",
@@ -76,40 +76,39 @@ EN = {
     "argument was given",
     "client.from.multiprocess_mode.default": "the default here, since no argument was given and "
     "VLLM_ENABLE_V1_MULTIPROCESSING is not set",
-    "client.from.multiprocess_mode.async": "AsyncLLM makes it True",
-    "client.from.asyncio_mode.async": "AsyncLLM makes it True; LLM is synchronous",
-    "client.from.asyncio_mode": "LLM is synchronous; AsyncLLM makes both True",
-    "client.from.executor_class": "runs the model's workers; it has no part in the choice",
+    "client.from.multiprocess_mode.async": "AsyncLLM sets it to True",
+    "client.from.asyncio_mode.async": "AsyncLLM sets it to True; LLM is synchronous",
+    "client.from.asyncio_mode": "LLM is synchronous; AsyncLLM sets both to True",
+    "client.from.executor_class": "runs the model's workers; does not affect the choice",
     "client.rule.AsyncMPClient": "multiprocess_mode and asyncio_mode",
     "client.rule.SyncMPClient": "multiprocess_mode and not asyncio_mode",
     "client.rule.InprocClient": "not multiprocess_mode and not asyncio_mode",
-    "client.means.InprocClient": "The engine core lives in this process. Each step is a plain method call: "
-    "get_output() calls step_fn() directly, and nothing crosses a process boundary.",
-    "client.means.SyncMPClient": "The engine core lives in a process of its own (EngineCoreProc) and goes from step to "
-    "step by itself. This process sends it requests, and waits for the outputs of each step, over ZMQ sockets.",
-    "client.means.AsyncMPClient": "The engine core lives in a process of its own (EngineCoreProc) and goes from step "
-    "to step by itself. Requests and outputs travel over ZMQ sockets while this process's event loop goes on serving "
-    "others.",
-    "client.for.InprocClient": "Scripts and debugging: one process, one stack.",
-    "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing run beside the engine.",
-    "client.for.AsyncMPClient": "Servers: many requests at once, streamed.",
-    "client.real": "In a real vLLM, 0.11 or later, VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default: there a plain "
-    "LLM() gets a SyncMPClient.",
-    "client.real.AsyncMPClient": "A real vLLM does the same: `vllm serve` and AsyncLLM always get an AsyncMPClient. "
-    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
-    "client.real.SyncMPClient": "This is what a plain LLM() gets in a real vLLM, 0.11 or later: there "
+    "client.means.InprocClient": "The engine core runs in this process. Each step is a plain method call: get_output() "
+    "calls step_fn(). Nothing crosses a process boundary.",
+    "client.means.SyncMPClient": "The engine core runs in its own process (EngineCoreProc) and steps in a loop. This "
+    "process sends requests over ZMQ sockets and waits for the outputs of each step.",
+    "client.means.AsyncMPClient": "The engine core runs in its own process (EngineCoreProc) and steps in a loop. "
+    "Requests and outputs are sent over ZMQ sockets. The event loop of this process serves other requests while one "
+    "waits.",
+    "client.for.InprocClient": "Scripts and debugging: one process, one call stack.",
+    "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing overlap with the engine core's steps.",
+    "client.for.AsyncMPClient": "Servers: many concurrent requests, streamed outputs.",
+    "client.real": "In a real vLLM, 0.11 or later, VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default. A plain LLM() then "
+    "gets a SyncMPClient.",
+    "client.real.AsyncMPClient": "A real vLLM does the same: `vllm serve` and AsyncLLM always get an AsyncMPClient. A "
+    "plain LLM() gets a SyncMPClient, because VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
+    "client.real.SyncMPClient": "In a real vLLM, 0.11 or later, a plain LLM() gets this client: "
     "VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.from.multiprocess_mode.vllm": "VLLM_ENABLE_V1_MULTIPROCESSING, which is 1 unless set",
     "client.from.multiprocess_mode.vllm.environment": "VLLM_ENABLE_V1_MULTIPROCESSING={value} in the environment",
     "client.from.multiprocess_mode.vllm.default": "vLLM's default: VLLM_ENABLE_V1_MULTIPROCESSING is not set",
-    "client.real.vllm.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 was set for this run. Unless it is, this vLLM "
-    "gives a plain LLM() a SyncMPClient; documents that show an InprocClient as the default are about a run like this "
-    "one.",
-    "client.real.vllm.SyncMPClient": "This is vLLM's own default: VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is "
-    "set. Documents that show an InprocClient as the default are about runs with VLLM_ENABLE_V1_MULTIPROCESSING=0, "
-    "and the engine of this project has that default.",
+    "client.real.vllm.InprocClient": "This run set VLLM_ENABLE_V1_MULTIPROCESSING=0. By default it is 1, and a plain "
+    "LLM() gets a SyncMPClient. Documents that show an InprocClient as the default describe runs like this one.",
+    "client.real.vllm.SyncMPClient": "This is vLLM's default: VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless set. "
+    "Documents that show an InprocClient as the default describe runs with VLLM_ENABLE_V1_MULTIPROCESSING=0. That is "
+    "the default of this project's engine.",
     "client.real.vllm.AsyncMPClient": "`vllm serve` and AsyncLLM always get an AsyncMPClient. A plain LLM() gets a "
-    "SyncMPClient, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is set.",
+    "SyncMPClient, because VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.or": "or",
 }
 
@@ -119,7 +118,7 @@ ZH = {
     "client.what": "客户端连接引擎前端和引擎核心：前端负责文本与 token 的互相转换，引擎核心负责调度并运行模型。",
     "client.inputs": "输入",
     "client.rule": "规则",
-    "client.means": "含义",
+    "client.means": "结果",
     "client.switch": "如何切换",
     "client.vllm": "在 vLLM 中",
     "client.note": "注意",
@@ -128,35 +127,35 @@ ZH = {
     "client.from.multiprocess_mode.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING={value}；没有传入参数",
     "client.from.multiprocess_mode.default": "这里的默认值；没有传入参数，"
     "也没有设置环境变量 VLLM_ENABLE_V1_MULTIPROCESSING",
-    "client.from.multiprocess_mode.async": "AsyncLLM 使它为 True",
-    "client.from.asyncio_mode.async": "AsyncLLM 使它为 True；LLM 是同步接口",
-    "client.from.asyncio_mode": "LLM 是同步接口；用 AsyncLLM 时两者都为 True",
-    "client.from.executor_class": "负责运行模型的各个 worker，不影响选择",
+    "client.from.multiprocess_mode.async": "AsyncLLM 将其设为 True",
+    "client.from.asyncio_mode.async": "AsyncLLM 将其设为 True；LLM 是同步接口",
+    "client.from.asyncio_mode": "LLM 是同步接口；AsyncLLM 将两者都设为 True",
+    "client.from.executor_class": "负责运行模型的 worker，不影响选择",
     "client.rule.AsyncMPClient": "multiprocess_mode 且 asyncio_mode",
     "client.rule.SyncMPClient": "multiprocess_mode 且非 asyncio_mode",
     "client.rule.InprocClient": "非 multiprocess_mode 且非 asyncio_mode",
-    "client.means.InprocClient": "EngineCore 就在当前进程里。每一步都是普通的方法调用："
-    "get_output() 直接调用 step_fn()，没有任何数据跨越进程边界。",
-    "client.means.SyncMPClient": "EngineCore 在独立的进程里（EngineCoreProc），自己一步接一步地运行。"
-    "当前进程通过 ZMQ 套接字发送请求，并等待每一步的输出。",
-    "client.means.AsyncMPClient": "EngineCore 在独立的进程里（EngineCoreProc），自己一步接一步地运行。"
-    "请求和输出通过 ZMQ 套接字传递，同时当前进程的事件循环继续服务其他请求。",
+    "client.means.InprocClient": "引擎核心在当前进程中运行。每个 step 都是普通的方法调用：get_output() 直接调用 "
+    "step_fn()，没有数据跨越进程边界。",
+    "client.means.SyncMPClient": "引擎核心在独立的进程（EngineCoreProc）中循环执行 step。当前进程通过 ZMQ "
+    "套接字发送请求，并等待每个 step 的输出。",
+    "client.means.AsyncMPClient": "引擎核心在独立的进程（EngineCoreProc）中循环执行 step。请求和输出通过 ZMQ "
+    "套接字传输。一个请求等待时，当前进程的事件循环继续处理其他请求。",
     "client.for.InprocClient": "脚本与调试：一个进程，一个调用栈。",
-    "client.for.SyncMPClient": "离线批处理：分词与反分词和引擎并行进行。",
-    "client.for.AsyncMPClient": "在线服务：大量并发请求，流式返回。",
-    "client.real": "真实的 vLLM（0.11 及以后）默认 VLLM_ENABLE_V1_MULTIPROCESSING=1："
-    "在那里直接使用 LLM() 得到的是 SyncMPClient。",
-    "client.real.AsyncMPClient": "真实的 vLLM 也是如此：`vllm serve` 和 AsyncLLM 总是得到 AsyncMPClient。"
-    "而在那里直接使用 LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
-    "client.real.SyncMPClient": "在真实的 vLLM（0.11 及以后）里，直接使用 LLM() 得到的就是它："
-    "那里 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
+    "client.for.SyncMPClient": "离线批处理：分词和反分词与引擎核心并行。",
+    "client.for.AsyncMPClient": "在线服务：大量并发请求，流式输出。",
+    "client.real": "真实的 vLLM（0.11 及以后）中，VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1，直接使用 LLM() 得到的是 "
+    "SyncMPClient。",
+    "client.real.AsyncMPClient": "真实的 vLLM 也是如此：`vllm serve` 和 AsyncLLM 总是得到 AsyncMPClient。直接使用 "
+    "LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
+    "client.real.SyncMPClient": "真实的 vLLM（0.11 及以后）中，直接使用 LLM() 得到的就是这个客户端："
+    "VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.from.multiprocess_mode.vllm": "来自环境变量 VLLM_ENABLE_V1_MULTIPROCESSING，未设置时为 1",
     "client.from.multiprocess_mode.vllm.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING={value}",
     "client.from.multiprocess_mode.vllm.default": "vLLM 的默认值：没有设置环境变量 VLLM_ENABLE_V1_MULTIPROCESSING",
-    "client.real.vllm.InprocClient": "本次运行设置了 VLLM_ENABLE_V1_MULTIPROCESSING=0。"
-    "不设置时，直接使用 LLM() 得到的是 SyncMPClient；把 InprocClient 说成默认的文档，讲的是这样的运行。",
-    "client.real.vllm.SyncMPClient": "这就是 vLLM 自己的默认：VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。"
-    "把 InprocClient 说成默认的文档，讲的是 VLLM_ENABLE_V1_MULTIPROCESSING=0 的运行；本项目的引擎默认为 0。",
+    "client.real.vllm.InprocClient": "本次运行设置了 VLLM_ENABLE_V1_MULTIPROCESSING=0。它默认为 1，此时直接使用 LLM() "
+    "得到的是 SyncMPClient。有些文档把 InprocClient 写成默认值，描述的正是这种运行。",
+    "client.real.vllm.SyncMPClient": "这是 vLLM 的默认行为：VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。有些文档把 "
+    "InprocClient 写成默认值，描述的是 VLLM_ENABLE_V1_MULTIPROCESSING=0 的运行。本项目的引擎默认为 0。",
     "client.real.vllm.AsyncMPClient": "`vllm serve` 和 AsyncLLM 总是得到 AsyncMPClient。"
     "直接使用 LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.or": "或",

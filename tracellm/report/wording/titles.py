@@ -145,7 +145,7 @@ def moved(span: Span, caller: Span | None, lang: str) -> str:
     if caller is None:
         return text(lang, "calltree.thread", name=visible(thread)) if thread else ""
     if thread and thread == span.method != caller.thread[2]:
-        return text(lang, "calltree.thread_named_so")
+        return text(lang, "calltree.thread_unnamed")
     if thread != caller.thread[2]:
         return text(lang, "calltree.thread", name=visible(thread) or "MainThread")
     if names.CALL_KIND in span.attributes and span.end_ns > caller.end_ns:
