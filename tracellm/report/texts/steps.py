@@ -43,7 +43,7 @@ EN = {
     "held.grammar": "its grammar ({kind}) is still being compiled",
     "held.preempted_itself": "its own KV cache blocks were freed: it needed {needed} when {free} were free, and it "
     "arrived last",
-    "held.behind": "waiting behind request {request}, which lacks {cause}",
+    "held.behind": "behind request {request}, which lacks {cause}",
     "held.cause.token_budget": "token budget",
     "held.cause.chunk_threshold": "token budget",
     "held.cause.max_num_seqs": "a slot in the batch (max_num_seqs)",
