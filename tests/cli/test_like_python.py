@@ -32,7 +32,7 @@ def seen(command: list[str], folder: Path, stdin: str = "") -> Seen:
 
 
 _FORK_WARNING = re.compile(r".*DeprecationWarning: This process .* is multi-threaded, use of fork.*\n.*\n")
-"""From Python 3.12 on, `os.fork` warns if there is another thread, as in a recording."""
+"""Expected warning: since Python 3.12, `os.fork` warns if there is another thread, as in a recording."""
 
 
 def _mask(text: str) -> str:

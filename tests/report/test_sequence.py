@@ -38,7 +38,7 @@ CHAIN = [
     ("EngineCore", "EngineCore", "_process_model_outputs"),
     ("EngineCore", "Scheduler", "update_from_output"),
 ]
-"""How one token is made: caller, callee, method."""
+"""Calls that make one token: caller, callee, method."""
 
 
 def arrows(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tuple[str, str, str]]:

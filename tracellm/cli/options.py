@@ -118,9 +118,9 @@ class Command(_Translated):
 
     def invoke(self, ctx: click.Context) -> Job:
         """Return a call of the callback, with `lang` as chosen by --lang."""
-        callback, given = self.callback, self.arguments(ctx.params)
+        callback, values = self.callback, self.arguments(ctx.params)
         assert callback is not None
-        return lambda: callback(lang=choose_language(given.pop("language")), **given)
+        return lambda: callback(lang=choose_language(values.pop("language")), **values)
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the callback's keyword arguments."""
@@ -186,31 +186,31 @@ class Options:
     convert: Convert
 
 
-def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None:
+def options_of(lang: Language, *, explain: bool, **values: Any) -> Options | None:
     """Return the checked values of `explain_options` and of --convert, or None without --explain.
 
     Raises:
         CommandError: an option needs --explain, or has a wrong value.
     """
     if not explain:
-        for name, value in given.items():
+        for name, value in values.items():
             if value:
                 spelled = "open" if name == "open_report" else name.replace("_", "-")
                 raise CommandError("only_explain", option=f"--{spelled}")
         return None
-    if given["open_report"] and given.get("convert") == "later":
+    if values["open_report"] and values.get("convert") == "later":
         raise CommandError("open_later")
-    level = level_of(given["detail"])
+    level = level_of(values["detail"])
     return Options(
         lang=lang,
-        out=given["out"],
+        out=values["out"],
         detail=level,
-        selection=selection_of(lang, level, given["focus"], given["only"], given["skip"]),
-        ring=ring_of(given["ring"]),
-        keep_text=not given["no_text"],
-        quiet=given["quiet"],
-        open_report=given["open_report"],
-        convert=given.get("convert") or "now",
+        selection=selection_of(lang, level, values["focus"], values["only"], values["skip"]),
+        ring=ring_of(values["ring"]),
+        keep_text=not values["no_text"],
+        quiet=values["quiet"],
+        open_report=values["open_report"],
+        convert=values.get("convert") or "now",
     )
 
 
@@ -372,8 +372,8 @@ def _option(name: str, kind: str, help_text: str | None) -> click.Option:
     )
 
 
-def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `EngineArgs.from_arguments` for the options that were given.
+def engine_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `EngineArgs.from_arguments` for the options that were set.
 
     Raises:
         CommandError: an option's value is not valid JSON.
@@ -383,7 +383,7 @@ def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
     kinds = {field.name: str(field.type) for field in dataclasses.fields(EngineArgs)}
     arguments = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if value is None:
             continue
         if name in UNSUPPORTED_ARGS and isinstance(value, str):
@@ -431,13 +431,13 @@ def choose_language(option: str | None = None, environ: Mapping[str, str] = os.e
 
 def language_of_arguments(arguments: Sequence[str]) -> Language:
     """Return the language for help and parsing errors, before the arguments are parsed. Never raises."""
-    given = None
+    chosen = None
     for argument, following in pairwise([*arguments, ""]):
         if argument == "--lang":
-            given = following
+            chosen = following
         elif argument.startswith("--lang="):
-            given = argument.removeprefix("--lang=")
-    for option in (given, None):
+            chosen = argument.removeprefix("--lang=")
+    for option in (chosen, None):
         with suppress(CommandError):
             return choose_language(option)
     return choose_language(environ={name: value for name, value in os.environ.items() if name != "TRACELLM_LANG"})

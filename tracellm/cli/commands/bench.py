@@ -196,11 +196,11 @@ def kernels(
     counts = [int(count) if count.strip().isdecimal() else 0 for count in tokens.split(",")]
     if min(counts) < 1:
         raise CommandError("bench.tokens", value=tokens)
-    given = engine_arguments(engine)
+    arguments = engine_arguments(engine)
     from tracellm.bench.kernels import kernels
 
     with _refusals():
         print_out(
-            kernels(model, given, lang, names=ops, tokens=counts, context=context, repeats=repeats, as_json=as_json)
+            kernels(model, arguments, lang, names=ops, tokens=counts, context=context, repeats=repeats, as_json=as_json)
         )
     return 0

@@ -69,7 +69,7 @@ def run(
     engine: str | None,
     models: tuple[str, ...],
     lang: Language,
-    **given: Any,
+    **values: Any,
 ) -> int:
     """Run a script; with --explain, record and explain it.
 
@@ -82,10 +82,10 @@ def run(
         raise CommandError("no_script")
     target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
     overrides = overrides_of(engine, models)
-    options = options_of(lang, explain=explain, **given)
+    options = options_of(lang, explain=explain, **values)
     misplaced = ", ".join(_misplaced_options(target))
     target = overrides.script(target).found()
-    if misplaced and not given["quiet"]:
+    if misplaced and not values["quiet"]:
         print_error(lang, "misplaced", options=misplaced, script=target.name)
     overrides.take_effect()
     ended = _explain(target, options, overrides) if options else _ignore

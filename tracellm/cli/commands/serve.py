@@ -77,15 +77,15 @@ def _server_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_server_options
 @option("--explain", is_flag=True, help="cli.help.explain")
 @explain_options
-def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, Any], **given: Any) -> int:
+def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, Any], **values: Any) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit status.
 
     Raises:
         CommandError: an option has a wrong value, or the run folder cannot be written.
     """
     require_posix()
-    further = _serve_options({name: given.pop(name) for name in _SERVER})
-    options = options_of(lang, explain=explain, **given)
+    further = _serve_options({name: values.pop(name) for name in _SERVER})
+    options = options_of(lang, explain=explain, **values)
     engine = SERVER_DEFAULTS | engine_arguments(engine)
     explanation = None if options is None else _explanation(options)
     error: BaseException | None = None
@@ -132,11 +132,11 @@ def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, An
     asyncio.run(run_server(args))
 
 
-def _serve_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, as arguments of `ServeArgs`."""
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+def _serve_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were set, as arguments of `ServeArgs`."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     # 0 is a port, and 0 == False, so compare by identity.
-    chosen = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
+    chosen = {name: value for name, value in values.items() if value is not None and value is not False and value != []}
     if origins := chosen.get("allowed_origins"):
         chosen["allowed_origins"] = [origin for value in origins for origin in _origins(value)]
     if template := chosen.get("chat_template"):

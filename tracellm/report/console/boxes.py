@@ -212,7 +212,7 @@ def _executed(step: Step, lang: str) -> list[str]:
 def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
         return [text(lang, "console.step.no_token")]
-    batch = {request.request_id: place for place, request in enumerate(step.requests)}
+    batch = {request.request_id: index for index, request in enumerate(step.requests)}
     in_order = sorted(step.sampled, key=lambda one: batch.get(one.request_id, len(batch)))
     shown, more = clip(in_order, MOST_REQUESTS)
     lines = []

@@ -146,7 +146,7 @@ MOST_MESSAGES = 3
 _LATER = 1000
 """Added to the rank of calls in other steps than the first prefill and the first decode."""
 
-_Place = Literal["", "prefill", "decode", "head", "later"]
+_Section = Literal["", "prefill", "decode", "head", "later"]
 """Position of a call: outside of steps; in the first group of steps with a prefill; in the first group of decodes only;
 at the head of another group; below such a head."""
 
@@ -191,7 +191,7 @@ def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, le
     shown = replace(
         tree,
         roots=roots,
-        ordered=False,  # calls in place of several hidden ones take turns
+        ordered=False,  # calls instead of several hidden ones take turns
         returns=frozenset(returns),
         remark=text(tree.lang, remark, count=left_out) if left_out else "",
     )
@@ -220,108 +220,110 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
     sent = story.steps_that_sent
     order = groups = 0
     seen: Counter[Hashable] = Counter()
-    stack: list[tuple[Node, int, _Place]] = [(root, 0, "") for root in reversed(roots)]
+    stack: list[tuple[Node, int, _Section]] = [(root, 0, "") for root in reversed(roots)]
     while stack:
-        node, depth, place = stack.pop()
+        node, depth, section = stack.pop()
         order += 1
-        if place == "head":
+        if section == "head":
             groups += 1
-            place = "head" if groups <= MOST_GROUPS else "later"
+            section = "head" if groups <= MOST_GROUPS else "later"
         if node.kind == "call" and node.span.span_id in story.messages:
             kind = node.span.attributes.get(names.MESSAGE_TYPE)
-            seen[kind, place] += 1
+            seen[kind, section] += 1
             step = story.messages[node.span.span_id].step
             if step and not step.requests:
                 rank = 4
-            elif place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES:
+            elif section in ("prefill", "decode") or seen[kind, section] <= MOST_MESSAGES:
                 rank = -1
             else:
-                rank = 1 if seen[kind, place] <= MOST_GROUPS else 4
+                rank = 1 if seen[kind, section] <= MOST_GROUPS else 4
             yield _Arrow(rank, order, node, is_return=False)
         elif node.kind == "call" and not (depth == 0 and script_of(node.span)):
-            rank = _rank(node, depth, place)
+            rank = _rank(node, depth, section)
             if story.lanes:
-                rank = _rank_over_lanes(node, place, rank, sent)
-            if place != "head" and node.span.span_id in story.callers:
+                rank = _rank_over_lanes(node, section, rank, sent)
+            if section != "head" and node.span.span_id in story.callers:
                 # work beside it counts as much as work before it: draw the first of each, then the rest
-                seen[node.key, place] += 1
-                rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
+                seen[node.key, section] += 1
+                rank += min(seen[node.key, section] - 1, MOST_GROUPS) * (5 if rank else 1)
             yield _Arrow(rank, order, node, is_return=False)
             if not (node.open or story.is_long(node.span)) and (node.failed or result(node.span, 1)):
                 # never before its call
-                yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
+                yield _Arrow(max(rank, _return_rank(node, depth, section)), order, node, is_return=True)
         head = step_head(node) if node.kind == "steps" else None
-        below = [(child, depth + 1, _place_below(node, child is head, place, first)) for child in node.children]
+        below = [(child, depth + 1, _section_below(node, child is head, section, first)) for child in node.children]
         stack += reversed(below)
 
 
-def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
+def _first_steps(roots: Iterable[Node]) -> dict[int, _Section]:
     """Return the first group of steps with a prefill and the first of decodes only, by `id(node)`."""
-    found: dict[_Place, int] = {}
+    found: dict[_Section, int] = {}
     for node in walk(roots):
         if node.kind == "steps":
             found.setdefault("decode" if node.steps[0].kind == "decode" else "prefill", id(node))
-    return {id: place for place, id in found.items()}
+    return {id: section for section, id in found.items()}
 
 
-def _place_below(node: Node, is_head: bool, place: _Place, first: dict[int, _Place]) -> _Place:
+def _section_below(node: Node, is_head: bool, section: _Section, first: dict[int, _Section]) -> _Section:
     if node.kind == "steps":
         return first.get(id(node)) or ("head" if is_head else "later")
-    return "later" if place == "head" else place
+    return "later" if section == "head" else section
 
 
-def _rank(node: Node, depth: int, place: _Place) -> int:
+def _rank(node: Node, depth: int, section: _Section) -> int:
     name = node.span.name
     if (raised_here(node) and not ended_from_outside(node.span)) or (
-        _in_chain(node) and place in ("", "prefill", "decode")
+        _in_chain(node) and section in ("", "prefill", "decode")
     ):
         return 0
-    if place == "head" or (node.failed and _in_chain(node)):
+    if section == "head" or (node.failed and _in_chain(node)):
         return 1
-    if _of_the_user(node) and place != "later":
+    if _of_the_user(node) and section != "later":
         return 1
     inner = name == "EngineCore.__init__" and node.span.lifeline != "EngineCore"  # EngineCoreProc.__init__ is around it
-    if name in OTHER_CHAINS and place != "later" and not inner:
+    if name in OTHER_CHAINS and section != "later" and not inner:
         return 2
-    if place == "prefill" and (name in INSIDE or name.endswith(("ForCausalLM.compute_logits", "DecoderLayer.forward"))):
+    if section == "prefill" and (
+        name in INSIDE or name.endswith(("ForCausalLM.compute_logits", "DecoderLayer.forward"))
+    ):
         return 3
     # a private method is a detail of its caller; a method that makes one call only does little but pass it on
     private = node.span.method.startswith("_") and not node.span.method.startswith("__")
     detail = 10 * LEVELS.index(node.level) + depth + 5 * private + 5 * (len(node.children) == 1)
-    return 20 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[place]
+    return 20 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[section]
 
 
-def _return_rank(node: Node, depth: int, place: _Place) -> int:
+def _return_rank(node: Node, depth: int, section: _Section) -> int:
     if node.failed:
         # where it was raised, and where it reached the user's line; the frames between only if there is room
         return 0 if raised_here(node) or _of_the_user(node) else 3
-    if place in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
-        return 3 if place else 2
-    return _rank(node, depth, place) + 100
+    if section in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
+        return 3 if section else 2
+    return _rank(node, depth, section) + 100
 
 
 def _in_chain(node: Node) -> bool:
     return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
 
 
-def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]) -> int:
+def _rank_over_lanes(node: Node, section: _Section, rank: int, sent: Collection[str]) -> int:
     """Return the rank of a call in a run of several processes, whose messages need space too.
 
     The decode step is shortened, and later steps show only their messages. The handling of outputs and of incoming
     requests is drawn.
     """
     name = node.span.name
-    if place == "head":
+    if section == "head":
         made = next((one.span for one in walk([node]) if one.kind == "call" and one.span.name == STEP_SPAN), None)
         return 3 if made is not None and made.span_id in sent else rank
     if names.HTTP_METHOD in node.span.attributes:  # requests other than POST are health checks and the like
         return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 20
-    if name == "OutputProcessor.process_outputs" and place in ("prefill", "decode"):
+    if name == "OutputProcessor.process_outputs" and section in ("prefill", "decode"):
         return 0
-    if rank == 2 and place in ("", "prefill") and name in TAKEN_IN:
+    if rank == 2 and section in ("", "prefill") and name in TAKEN_IN:
         return 1
     short = raised_here(node) or name in SHORT_CHAIN or name.endswith("ForCausalLM.forward")
-    return 3 if rank == 0 and place == "decode" and not short else rank
+    return 3 if rank == 0 and section == "decode" and not short else rank
 
 
 def _of_the_user(node: Node) -> bool:

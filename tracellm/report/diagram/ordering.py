@@ -141,32 +141,32 @@ def _turns(
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     sent = _sent_after(core, starts, sends, steps)
-    for place, send_list in sent.items():
-        step = steps.get(core[place].span_id)
+    for index, send_list in sent.items():
+        step = steps.get(core[index].span_id)
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
             found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
     quiet = 0  # a step without outputs stands after the end of the client's processing of the last outputs
-    for place, part in enumerate(core):
-        if place in sent:
-            quiet = max(until.get(send.span_id, 0) for send in sent[place])
+    for index, part in enumerate(core):
+        if index in sent:
+            quiet = max(until.get(send.span_id, 0) for send in sent[index])
         elif part.span_id in steps:
-            found[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
+            found[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, index), steps[part.span_id].span_id)
     after: Moment | None = None  # the turn that earlier parts of this thread may belong to
-    for place in range(len(core) - 1, -1, -1):
-        part = core[place]
-        if place in sent or part.span_id in steps:
+    for index in range(len(core) - 1, -1, -1):
+        part = core[index]
+        if index in sent or part.span_id in steps:
             step = steps.get(part.span_id)
             after = found.get(part.span_id, by_part[part.span_id])
-            if place in sent:
-                at = min(taken[send.span_id] for send in sent[place])
-                after = found[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
+            if index in sent:
+                at = min(taken[send.span_id] for send in sent[index])
+                after = found[part.span_id] = Moment(at, (_TURN, index), step.span_id if step else None)
         elif after is not None:
             is_loop = part.attributes.get(names.CALL_KIND) == "loop"
-            if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
+            if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[index + 1]):
                 after = None  # the engine core waited for a message: this is part of no turn
                 continue
-            found[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
+            found[part.span_id] = Moment(after.time_ns, (after.rank[0], index), after.step)
             if is_loop:
                 after = None  # a turn begins with a look into the queue
     return found
@@ -179,8 +179,8 @@ def _sent_after(
 
     Outputs name the step that made them. Any other message counts as the answer to the last call before it.
     """
-    places = [place for place, part in enumerate(core) if part.span_id in steps]
-    by_index = {steps[core[place].span_id].attributes.get(names.STEP_INDEX): place for place in places}
+    step_indexes = [index for index, part in enumerate(core) if part.span_id in steps]
+    by_index = {steps[core[index].span_id].attributes.get(names.STEP_INDEX): index for index in step_indexes}
     unnamed = not any(names.MESSAGE_STEP in send.attributes for send in sends)  # a recording of an older version
     before = len(core)  # position of the step whose outputs were sent next
     sent: dict[int, list[Span]] = {}
@@ -208,9 +208,9 @@ def _taken_up(core: Sequence[Span], others: Sequence[Span], by_part: Mapping[str
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     for number, part in enumerate(others):
-        place = bisect_left(starts, part.end_ns)
-        if place < len(core):
-            taken_up = by_part[core[place].span_id]
+        index = bisect_left(starts, part.end_ns)
+        if index < len(core):
+            taken_up = by_part[core[index].span_id]
             found[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
     return found
 

@@ -108,5 +108,5 @@ def _name(pair: CallPair, twice: Set[str]) -> str:
 
 
 def _places(places: tuple[str, ...]) -> list[str]:
-    shown, more = clip([visible(place) for place in places], _MOST_PLACES)
+    shown, more = clip([visible(name) for name in places], _MOST_PLACES)
     return [*shown, "…"] if more else shown

@@ -15,7 +15,7 @@ _LONGEST_ERROR = 100
 
 
 def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lang: str) -> str:
-    """Return one sentence. `alike` is whether the runs were given the same."""
+    """Return one sentence. `alike` is whether both runs had the same input."""
     clauses = [*_ends((a, b), lang), _work(comparison, alike, lang), *_boundaries((a, b), comparison, lang)]
     return text(lang, "diff.end", sentence=text(lang, "diff.semicolon").join(clauses))
 

@@ -98,7 +98,7 @@ def tracks(chosen: Chosen) -> list[ProcessTracks]:
     """
     layout = _Layout(chosen)
     for span in chosen.calls:
-        layout.place(span)
+        layout.add(span)
     return layout.numbered()
 
 
@@ -112,7 +112,7 @@ class _Layout:
         self._busy_until: dict[int, int] = {}  # by id() of a thread's own track
         self._spare: dict[tuple[_Thread, str], list[tuple[int, int, Track]]] = {}
 
-    def place(self, span: Span) -> None:
+    def add(self, span: Span) -> None:
         caller = _caller_in_thread(self._chosen, span)
         track = self._placed.get(caller.span_id) if caller is not None else None
         alone = span.span_id not in self._beside and not _starts_a_task(span, caller)
@@ -198,7 +198,7 @@ class Flow:
     """
 
     id: int
-    """From 1; unique in a run."""
+    """Number of the flow, from 1, unique in a run."""
     kind: Literal["message", "start", "request"]
     name: str
     spans: tuple[Span, ...]

@@ -75,7 +75,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "version": visible(str(manifest.get("tracellm", "?"))),
         "problems": problems_view(run_folder, lang),
         "notes": notes(manifest, lang),
-        "untold": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
+        "missing_because": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(startup), lang),
         "boundary": boundary_view(trace, lang),

@@ -87,8 +87,8 @@ def _error(error: Any, cwd: str) -> _View | None:
     if not isinstance(error, Mapping):
         return None
     file = error.get("file")
-    place = [] if file is None else [short_path(str(file), cwd)]
-    where = ":".join([*place, *([str(error["line"])] if error.get("line") is not None else [])])
+    path = [] if file is None else [short_path(str(file), cwd)]
+    where = ":".join([*path, *([str(error["line"])] if error.get("line") is not None else [])])
     function = error.get("function")
     return {
         "what": visible(f"{str(error.get('type')).rpartition('.')[2]}: {error.get('message')}", keep="\n"),
@@ -108,9 +108,9 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
     prompt = sum(life.input_tokens or 0 for life in lives)
     output = sum(life.output_tokens or 0 for life in lives)
     spent = sum(step.duration_ns for step in steps) / 1e9
-    untold = text(lang, "recorded.not")
+    not_recorded = text(lang, "recorded.not")
     kept = text(lang, "recorded.kept") if dropped_calls(manifest) else ""
-    architecture = visible(load.architecture or "") if load else "" if is_recorded(manifest, "load") else untold
+    architecture = visible(load.architecture or "") if load else "" if is_recorded(manifest, "load") else not_recorded
     figures = [
         ("model", visible(str(model)) if model else "?", architecture),
         *(
@@ -119,7 +119,7 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
                 ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
             )
             if is_recorded(manifest, "requests")
-            else (("requests", "?", untold), ("tokens", "?", untold))
+            else (("requests", "?", not_recorded), ("tokens", "?", not_recorded))
         ),
         (
             "steps",
@@ -127,7 +127,7 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
             kept or (_spent(spent, sum(recording_by_step(trace).values()) / 1e9, lang) if steps else ""),
         )
         if is_recorded(manifest, "steps")
-        else ("steps", "?", untold),
+        else ("steps", "?", not_recorded),
         ("time", duration(float(seconds)) if isinstance(seconds, int | float) else "?", ""),
     ]
     return [{"name": text(lang, f"html.figure.{key}"), "value": value, "more": more} for key, value, more in figures]

@@ -59,14 +59,14 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
         "time": duration(row.duration_ns / 1e9),
         "time_each": "" if alike == 1 else text(lang, "html.steps.each", amount=each),
         "recording": text(lang, "html.steps.recording", time=time(row.recording_ns)) if row.recording_ns else "",
-        "given": _given(row, lang),
+        "new_blocks": _new_blocks(row, lang),
         "changes": changes(first, lang, row.before),
         "sampled": sampled,
         "more_sampled": more_sampled,
     }
 
 
-def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
+def _new_blocks(row: StepRow, lang: str) -> list[dict[str, str]]:
     """Return the KV blocks that each request got, by their ids; requests without any are left out."""
     found = [
         {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(parts)}

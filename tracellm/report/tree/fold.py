@@ -164,16 +164,16 @@ class Folder:
         following: dict[_Place | None, _Place | None] = {None: None}  # from None, the beginning, to None, the end
         preceding: dict[_Place | None, _Place | None] = {None: None}
         for nodes in lists:
-            places = _places(nodes)
-            before = preceding[next((place for place in places if place in same), None)]
-            for place, node in zip(places, nodes, strict=True):
-                if place not in same:
-                    same[place] = []
+            positions = _positions(nodes)
+            before = preceding[next((position for position in positions if position in same), None)]
+            for position, node in zip(positions, nodes, strict=True):
+                if position not in same:
+                    same[position] = []
                     after = following[before]
-                    following[before], following[place] = place, after
-                    preceding[place], preceding[after] = before, place
-                same[place].append(node)
-                before = place
+                    following[before], following[position] = position, after
+                    preceding[position], preceding[after] = before, position
+                same[position].append(node)
+                before = position
         merged = []
         place_or_end = following[None]
         while place_or_end is not None:
@@ -182,13 +182,13 @@ class Folder:
         return merged
 
 
-def _places(nodes: Sequence[Node]) -> list[_Place]:
+def _positions(nodes: Sequence[Node]) -> list[_Place]:
     seen: dict[Hashable, int] = {}
-    places = []
+    positions = []
     for node in nodes:
         seen[node.key] = seen.get(node.key, 0) + 1
-        places.append((node.key, seen[node.key]))
-    return places
+        positions.append((node.key, seen[node.key]))
+    return positions
 
 
 def sequence(nodes: Sequence[Node]) -> Node:

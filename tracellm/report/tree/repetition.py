@@ -99,10 +99,10 @@ def _sequences(items: Sequence[_Item], length: int) -> list[_Item]:
 
 def _rounds(items: Sequence[_Item], at: int, length: int) -> int:
     """Count how often the sequence of `length` items at `at` occurs in a row: 1 if it is not repeated."""
-    place = at + length
-    while place < len(items) and _same(items[at + (place - at) % length], items[place]):
-        place += 1
-    return max(1, (place - at) // length)
+    index = at + length
+    while index < len(items) and _same(items[at + (index - at) % length], items[index]):
+        index += 1
+    return max(1, (index - at) // length)
 
 
 def _same(one: _Item, other: _Item) -> bool:
@@ -121,8 +121,8 @@ def _alike(some: frozenset[Hashable], others: frozenset[Hashable]) -> bool:
 def _may_repeat(items: Sequence[_Item]) -> bool:
     """Return whether something occurs twice within the window; in most lists nothing does."""
     last: dict[Hashable, int] = {}
-    for place, item in enumerate(items):
-        if place - last.get(item.key, -LONGEST_SEQUENCE - 1) <= LONGEST_SEQUENCE:
+    for index, item in enumerate(items):
+        if index - last.get(item.key, -LONGEST_SEQUENCE - 1) <= LONGEST_SEQUENCE:
             return True
-        last[item.key] = place
+        last[item.key] = index
     return False

@@ -136,7 +136,7 @@ def call_name(span: Span, lang: str) -> str:
 
 
 def moved(span: Span, caller: Span | None, lang: str) -> str:
-    """Return the place of a call whose caller ran elsewhere: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
+    """Return the location of a call whose caller ran elsewhere: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
     here = (span.process.pid, span.process.name) if span.process else (0, "?")
     there = (caller.process.pid, caller.process.name) if caller and caller.process else None
     if there is not None and here != there:
@@ -156,8 +156,8 @@ def moved(span: Span, caller: Span | None, lang: str) -> str:
 def caller_line(span: Span) -> str:
     """Return the user's line that made a call: `hello.py:12 outputs = llm.generate(prompts)`."""
     attributes = span.attributes
-    place = f"{PurePath(str(attributes.get(names.CALLER_FILE))).name}:{attributes.get(names.CALLER_LINE)}"
-    return beginning(f"{place}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip(), _LONGEST_LINE)
+    location = f"{PurePath(str(attributes.get(names.CALLER_FILE))).name}:{attributes.get(names.CALLER_LINE)}"
+    return beginning(f"{location}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip(), _LONGEST_LINE)
 
 
 def times(count: int, of: int, lang: str) -> str:
