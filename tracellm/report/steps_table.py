@@ -94,18 +94,18 @@ class StepRow:
                     texts[sampled.request_id] = texts.get(sampled.request_id, "") + sampled.text
         parts: dict[str, list[ScheduledRequest]] = {}
         for step in self.steps:
-            for one in step.requests:
-                parts.setdefault(one.request_id, []).append(one)
+            for request in step.requests:
+                parts.setdefault(request.request_id, []).append(request)
         return [
             RequestInSteps(
                 request_id=id,
-                num_tokens=sum(one.num_tokens for one in got),
-                prefix_hit_tokens=sum(one.prefix_hit_tokens for one in got),
-                new_blocks=tuple(block for one in got for block in one.new_blocks),
-                cached_blocks=tuple(block for one in got for block in one.cached_blocks),
+                num_tokens=sum(request.num_tokens for request in got),
+                prefix_hit_tokens=sum(request.prefix_hit_tokens for request in got),
+                new_blocks=tuple(block for request in got for block in request.new_blocks),
+                cached_blocks=tuple(block for request in got for block in request.cached_blocks),
                 sampled=texts.get(id),
-                processors=tuple(dict.fromkeys(name for one in drawn.get(id, ()) for name in one.processors)),
-                tokens_left=_range(one.tokens_left for one in drawn.get(id, ())),
+                processors=tuple(dict.fromkeys(name for sampled in drawn.get(id, ()) for name in sampled.processors)),
+                tokens_left=_range(sampled.tokens_left for sampled in drawn.get(id, ())),
             )
             for id, got in parts.items()
         ]
@@ -185,30 +185,30 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 
 def _below(row: StepRow, lang: str) -> Iterable[str]:
     """Yield the lines under a row: the share of each request, then the changes."""
-    shown, more = clip([_request(one, lang) for one in row.requests()], _MOST_REQUESTS)
+    shown, more = clip([_request(request, lang) for request in row.requests()], _MOST_REQUESTS)
     yield from shown
     if more:
         yield text(lang, "steps.more", n=more)
     yield from changes(row.steps[0], lang, row.before)
 
 
-def blocks_of(one: RequestInSteps, lang: str) -> list[str]:
+def blocks_of(request: RequestInSteps, lang: str) -> list[str]:
     """Return the KV blocks of a request, by their ids: those from the prefix cache, and new ones."""
     parts = []
-    if one.prefix_hit_tokens:
-        cached = format_ranges(one.cached_blocks)
-        parts.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens, blocks=cached))
-    if one.new_blocks:
-        parts.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
+    if request.prefix_hit_tokens:
+        cached = format_ranges(request.cached_blocks)
+        parts.append(text(lang, "steps.prefix_hit", n=request.prefix_hit_tokens, blocks=cached))
+    if request.new_blocks:
+        parts.append(text(lang, "steps.new_blocks", blocks=format_ranges(request.new_blocks)))
     return parts
 
 
-def _request(one: RequestInSteps, lang: str) -> str:
-    parts = [text(lang, "common.tokens", n=one.num_tokens), *blocks_of(one, lang)]
-    if how := drawn_from(one.processors, one.tokens_left, lang):
+def _request(request: RequestInSteps, lang: str) -> str:
+    parts = [text(lang, "common.tokens", n=request.num_tokens), *blocks_of(request, lang)]
+    if how := drawn_from(request.processors, request.tokens_left, lang):
         parts.append(how)
-    line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(parts)}"
-    return line if one.sampled is None else f'{line} → "{beginning(one.sampled, _LONGEST_TEXT)}"'
+    line = f"{visible(request.request_id)}: {text(lang, 'diagram.comma').join(parts)}"
+    return line if request.sampled is None else f'{line} → "{beginning(request.sampled, _LONGEST_TEXT)}"'
 
 
 def _range(numbers: Iterable[int | None]) -> tuple[int, int] | None:

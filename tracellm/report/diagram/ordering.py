@@ -1,4 +1,4 @@
-"""The order of a story's parts, and their places in the trees.
+"""The order of a story's parts, and their positions in the trees.
 
 Work in two processes at once has no order of its own: the engine core begins its next step while the client still
 processes the outputs of the last. For equal diagrams of equal runs, an engine core's *turn* (receiving messages, a
@@ -194,8 +194,8 @@ def _sent_after(
             if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
                 owner -= 1  # that step is still running: messages sent now are of the one before
             if outputs and owner >= 0:
-                steps_until = bisect_right(places, owner)
-                owner = before = places[steps_until - 1] if steps_until else 0
+                steps_until = bisect_right(step_indexes, owner)
+                owner = before = step_indexes[steps_until - 1] if steps_until else 0
         if owner >= 0:
             sent.setdefault(owner, []).append(send)
     for of_place in sent.values():

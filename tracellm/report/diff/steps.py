@@ -64,7 +64,7 @@ def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
 def lacks_sampled_tokens(comparison: Comparison) -> bool:
     """Return whether one of the recordings lacks the sampled tokens."""
     both = [step for pair in comparison.steps for step in (pair.a, pair.b) if step is not None]
-    return any(one.token_id is None for step in both for one in step.sampled)
+    return any(sampled.token_id is None for step in both for sampled in step.sampled)
 
 
 def _only(count: int, run: str, lang: str) -> str:
@@ -97,14 +97,16 @@ def _facet(step: Step | None, facet: str, lang: str) -> list[str]:
         case "kind":
             return [step_kind(step.kind, lang)]
         case "requests":
-            ids, more = clip([visible(one.request_id) for one in step.requests], _MOST_REQUESTS)
+            ids, more = clip([visible(request.request_id) for request in step.requests], _MOST_REQUESTS)
             return [text(lang, "step.comma").join(ids), *_more(more, lang)]
         case "tokens":
-            return _each([_tokens(one, lang) for one in step.requests], lang)
+            return _each([_tokens(request, lang) for request in step.requests], lang)
         case "blocks":
-            return _each([_blocks(one) for one in step.requests if one.new_blocks or one.cached_blocks], lang)
+            return _each(
+                [_blocks(request) for request in step.requests if request.new_blocks or request.cached_blocks], lang
+            )
         case _:
-            return _each([_sampled(one) for one in step.sampled], lang)
+            return _each([_sampled(sampled) for sampled in step.sampled], lang)
 
 
 def _each(lines: list[str], lang: str) -> list[str]:
@@ -116,25 +118,25 @@ def _more(more: int, lang: str) -> list[str]:
     return [text(lang, "diff.steps.more", n=more)] if more else []
 
 
-def _tokens(one: ScheduledRequest, lang: str) -> str:
-    last = one.num_computed + one.num_tokens - 1
-    position = f"{one.num_computed}" if last <= one.num_computed else f"{one.num_computed}-{last}"
-    return text(lang, "diff.steps.at", id=visible(one.request_id), n=one.num_tokens, position=position)
+def _tokens(request: ScheduledRequest, lang: str) -> str:
+    last = request.num_computed + request.num_tokens - 1
+    position = f"{request.num_computed}" if last <= request.num_computed else f"{request.num_computed}-{last}"
+    return text(lang, "diff.steps.at", id=visible(request.request_id), n=request.num_tokens, position=position)
 
 
-def _blocks(one: ScheduledRequest) -> str:
-    blocks = [format_ranges(one.new_blocks)] if one.new_blocks else []
-    if one.cached_blocks:
-        blocks.insert(0, f"({format_ranges(one.cached_blocks)})")
-    return f"{visible(one.request_id)}: {' '.join(blocks)}"
+def _blocks(request: ScheduledRequest) -> str:
+    blocks = [format_ranges(request.new_blocks)] if request.new_blocks else []
+    if request.cached_blocks:
+        blocks.insert(0, f"({format_ranges(request.cached_blocks)})")
+    return f"{visible(request.request_id)}: {' '.join(blocks)}"
 
 
-def _sampled(one: Sampled) -> str:
-    name = visible(one.request_id)
-    if one.token_id is None:
+def _sampled(sampled: Sampled) -> str:
+    name = visible(sampled.request_id)
+    if sampled.token_id is None:
         return f"{name}: ?"
-    token = "" if one.text is None else f' "{shorten(visible(one.text), _LONGEST_TEXT)}"'
-    return f"{name}: {one.token_id}{token}"
+    token = "" if sampled.text is None else f' "{shorten(visible(sampled.text), _LONGEST_TEXT)}"'
+    return f"{name}: {sampled.token_id}{token}"
 
 
 def _held(step: Step | None, lang: str) -> list[str]:
@@ -142,8 +144,8 @@ def _held(step: Step | None, lang: str) -> list[str]:
         return []
     return _each(
         [
-            f"{visible(one.request_id)}: {held_reason(one.reason, one.details, lang, one.request_id)}"
-            for one in step.held
+            f"{visible(held.request_id)}: {held_reason(held.reason, held.details, lang, held.request_id)}"
+            for held in step.held
         ],
         lang,
     )

@@ -20,48 +20,50 @@ def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
     if len(found) < 2 and not crossed:
         return None
     return {
-        "processes": [_process(one, lang) for one in found],
-        "messages": [_crossing(one, lang) for one in crossed],
+        "processes": [_process(process, lang) for process in found],
+        "messages": [_crossing(crossing, lang) for crossing in crossed],
         "total": text(
             lang,
             "html.boundary.total",
-            n=sum(one.count for one in crossed),
-            bytes=byte_size(sum(one.bytes for one in crossed)),
+            n=sum(crossing.count for crossing in crossed),
+            bytes=byte_size(sum(crossing.bytes for crossing in crossed)),
         ),
     }
 
 
-def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
-    shown, more = clip(one.threads, _MOST_THREADS)
+def _process(process: ProcessFacts, lang: str) -> dict[str, str]:
+    shown, more = clip(process.threads, _MOST_THREADS)
     threads = [text(lang, "html.boundary.main_thread"), *map(visible, shown)]
     if more:
         threads.append(text(lang, "html.more", n=more))
     return {
-        "name": visible(one.name),
-        "pid": str(one.pid),
-        "role": text(lang, f"html.boundary.role.{_role(one)}"),
+        "name": visible(process.name),
+        "pid": str(process.pid),
+        "role": text(lang, f"html.boundary.role.{_role(process)}"),
         "threads": text(lang, "step.comma").join(threads),
-        "calls": f"{one.calls:,}",
+        "calls": f"{process.calls:,}",
     }
 
 
-def _role(one: ProcessFacts) -> str:
+def _role(process: ProcessFacts) -> str:
     """Return the process's role in the engine, found by its steps, or by its name if it has none."""
-    if one.steps or one.name.startswith("EngineCore"):
+    if process.steps or process.name.startswith("EngineCore"):
         return "engine"
-    return "worker" if one.name.startswith(("VllmWorker", "Worker")) else "client"
+    return "worker" if process.name.startswith(("VllmWorker", "Worker")) else "client"
 
 
-def _crossing(one: Crossing, lang: str) -> dict[str, str]:
-    key = f"html.boundary.what.{one.type}"
-    target = text(lang, "diagram.not_recorded") if one.target is None else visible(one.target)
+def _crossing(crossing: Crossing, lang: str) -> dict[str, str]:
+    key = f"html.boundary.what.{crossing.type}"
+    target = text(lang, "diagram.not_recorded") if crossing.target is None else visible(crossing.target)
     return {
-        "type": visible(one.type),
+        "type": visible(crossing.type),
         "what": text(lang, key) if key in texts(lang) else "",
-        "way": f"{visible(one.source)} → {target}",
-        "count": f"{one.count:,}",
-        "lost": text(lang, "html.boundary.lost", n=one.lost) if one.lost and one.target else "",
-        "bytes": byte_size(one.bytes),
-        "each": text(lang, "html.boundary.each", bytes=byte_size(one.bytes // one.count)) if one.count > 1 else "",
-        "time": "" if one.seconds is None else time(round(one.seconds * 1e9)),
+        "way": f"{visible(crossing.source)} → {target}",
+        "count": f"{crossing.count:,}",
+        "lost": text(lang, "html.boundary.lost", n=crossing.lost) if crossing.lost and crossing.target else "",
+        "bytes": byte_size(crossing.bytes),
+        "each": text(lang, "html.boundary.each", bytes=byte_size(crossing.bytes // crossing.count))
+        if crossing.count > 1
+        else "",
+        "time": "" if crossing.seconds is None else time(round(crossing.seconds * 1e9)),
     }

@@ -12,21 +12,21 @@ __all__ = ["kernels_view"]
 
 def kernels_view(trace: Trace, lang: str) -> list[dict[str, str]]:
     """Return the rows of the table; none for a run without kernels."""
-    return [_row(one, lang) for one in kernels(trace)]
+    return [_row(kernel, lang) for kernel in kernels(trace)]
 
 
-def _row(one: KernelFacts, lang: str) -> dict[str, str]:
-    timed = text(lang, "html.kernels.timed", n=one.timed) if 0 < one.timed < one.launches else ""
+def _row(kernel: KernelFacts, lang: str) -> dict[str, str]:
+    timed = text(lang, "html.kernels.timed", n=kernel.timed) if 0 < kernel.timed < kernel.launches else ""
     # bytes per nanosecond are gigabytes per second
-    rate = text(lang, "html.kernels.rate", rate=number(one.timed_bytes / one.gpu_ns)) if one.gpu_ns else ""
+    rate = text(lang, "html.kernels.rate", rate=number(kernel.timed_bytes / kernel.gpu_ns)) if kernel.gpu_ns else ""
     return {
-        "name": visible(one.name),
-        "launches": f"{one.launches:,}",
-        "cpu": time(one.launch_ns),
-        "gpu": time(one.gpu_ns) if one.timed else text(lang, "html.kernels.no_gpu"),
+        "name": visible(kernel.name),
+        "launches": f"{kernel.launches:,}",
+        "cpu": time(kernel.launch_ns),
+        "gpu": time(kernel.gpu_ns) if kernel.timed else text(lang, "html.kernels.no_gpu"),
         "timed": timed,
-        "bytes": byte_size(one.bytes),
+        "bytes": byte_size(kernel.bytes),
         "rate": rate,
-        "flops": f"{one.flops:,}",
-        "intensity": number(one.flops / one.bytes) if one.bytes else "",
+        "flops": f"{kernel.flops:,}",
+        "intensity": number(kernel.flops / kernel.bytes) if kernel.bytes else "",
     }

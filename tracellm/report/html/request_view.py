@@ -32,9 +32,9 @@ def requests_view(trace: Trace, lang: str) -> _View:
     """Return the requests, each with its texts and its end; the outputs of one with n > 1 stand below it."""
     shown, more = clip(requests(trace.spans), MOST_REQUESTS)
     times = request_times(trace)
-    asked = {one.span_id: _asked(trace, one) for one in shown}
-    # two engines may use one id for two requests
-    families = groupby(shown, key=lambda one: (one.span_id if one.parent is None else "", one.parent))
+    asked = {request.span_id: _asked(trace, request) for request in shown}
+    # two engines may use request id for two requests
+    families = groupby(shown, key=lambda request: (request.span_id if request.parent is None else "", request.parent))
     content = _Texts(lang)
     shown_requests = [_request(list(family), times, asked, content, lang) for _, family in families]
     return {"requests": shown_requests, "more_requests": more}
@@ -61,7 +61,7 @@ def _request(
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
         facts = [*asked[first.span_id], tokens, *_facts(first, times, lang)]
     else:
-        output = sum(one.output_tokens or 0 for one in family)
+        output = sum(request.output_tokens or 0 for request in family)
         facts = [
             *asked[first.span_id],
             text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=output),
@@ -72,7 +72,7 @@ def _request(
         "facts": facts,
         "prompt": content.shown(first.prompt),
         "outputs": list(_outputs(family, times, content, lang)),
-        "errors": [beginning(one.error, _LONGEST_ERROR) for one in family if one.error],
+        "errors": [beginning(request.error, _LONGEST_ERROR) for request in family if request.error],
         "params": [(name, beginning(value, _LONGEST_VALUE)) for name, value in first.params],
     }
 
@@ -80,13 +80,13 @@ def _request(
 def _outputs(
     family: Sequence[RequestFacts], times: dict[str, RequestTimes], content: "_Texts", lang: str
 ) -> Iterable[_View]:
-    for one in family:
-        if one.parent is None:
+    for request in family:
+        if request.parent is None:
             title, facts = text(lang, "html.output"), []
         else:
-            title = text(lang, "html.request.output", number=one.index + 1, id=visible(one.id))
-            facts = [text(lang, "html.request.generated", n=one.output_tokens or 0), *_facts(one, times, lang)]
-        yield {"title": title, "facts": facts, "text": content.shown(one.output)}
+            title = text(lang, "html.request.output", number=request.index + 1, id=visible(request.id))
+            facts = [text(lang, "html.request.generated", n=request.output_tokens or 0), *_facts(request, times, lang)]
+        yield {"title": title, "facts": facts, "text": content.shown(request.output)}
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:

@@ -44,7 +44,7 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
     used = last.blocks_total - last.blocks_free
     known = first.kind != "unknown"
     each = duration(row.duration_ns / alike / 1e9)
-    how = {one.request_id: drawn_from(one.processors, one.tokens_left, lang) for one in row.requests()}
+    how = {request.request_id: drawn_from(request.processors, request.tokens_left, lang) for request in row.requests()}
     sampled, more_sampled = _sampled(row.steps, how, lang, room)
     return {
         "engine": engine_of(row, lang),
@@ -69,9 +69,9 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
 def _new_blocks(row: StepRow, lang: str) -> list[dict[str, str]]:
     """Return the KV blocks that each request got, by their ids; requests without any are left out."""
     found = [
-        {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(parts)}
-        for one in row.requests()
-        if (parts := [shorten(each, MOST_BLOCKS) for each in blocks_of(one, lang)])
+        {"request": visible(request.request_id), "blocks": text(lang, "diagram.comma").join(parts)}
+        for request in row.requests()
+        if (parts := [shorten(each, MOST_BLOCKS) for each in blocks_of(request, lang)])
     ]
     shown, more = clip(found, MOST_REQUESTS)
     return [*shown, {"request": "", "blocks": text(lang, "html.more", n=more)}] if more else shown
@@ -95,8 +95,8 @@ def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) 
     """Return a line of tokens for each request, `room` tokens at most, and the number of requests left out."""
     tokens: dict[str, list[Sampled]] = {request.request_id: [] for request in run[0].requests}
     for step in run:
-        for one in step.sampled:
-            tokens.setdefault(one.request_id, []).append(one)
+        for sampled in step.sampled:
+            tokens.setdefault(sampled.request_id, []).append(sampled)
     shown, more = clip([(request, drawn) for request, drawn in tokens.items() if drawn], MOST_REQUESTS)
     lines = []
     for request, drawn in shown:
@@ -104,24 +104,24 @@ def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) 
         if len(some) > room:
             some, left = some[:room], len(drawn) - room
         room -= len(some)
-        views = [_token_view(one, lang) for one in some]
+        views = [_token_view(sampled, lang) for sampled in some]
         lines.append({"request": visible(request), "tokens": views, "more": left, "how": how.get(request, "")})
     return lines, more
 
 
-def _token_view(one: Sampled, lang: str) -> dict[str, Any]:
+def _token_view(sampled: Sampled, lang: str) -> dict[str, Any]:
     return {
-        "text": "•" if one.text is None else _token(one.text),
-        "probability": "" if one.probability is None else percent(one.probability),
-        "candidates": _candidates(one, lang),
+        "text": "•" if sampled.text is None else _token(sampled.text),
+        "probability": "" if sampled.probability is None else percent(sampled.probability),
+        "candidates": _candidates(sampled, lang),
     }
 
 
-def _candidates(one: Sampled, lang: str) -> list[str]:
+def _candidates(sampled: Sampled, lang: str) -> list[str]:
     """Return the model's likeliest tokens, and the tokens that the choice was made from, if others."""
     parts = []
-    drawn = [] if one.drawn_listed == one.listed else one.drawn_candidates
-    for key, candidates in (("model", one.candidates), ("drawn", drawn)):
+    drawn = [] if sampled.drawn_listed == sampled.listed else sampled.drawn_candidates
+    for key, candidates in (("model", sampled.candidates), ("drawn", drawn)):
         listed = text(lang, "step.comma").join(
             f"{_token(piece)} {percent(probability)}" for _, piece, probability in candidates if probability
         )
