@@ -28,7 +28,7 @@ torch is not needed.
 Examples:
   tracellm show hello.py steps
   tracellm show tree
-  tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
+  tracellm show my-run sequence --focus Scheduler --detail layer > diagram.mmd""",
     "cli.help.report.short": "Write the reports of a run again.",
     "cli.help.report": "Write sequence.mmd, calltree.txt and report.html again from the run folder.",
     "cli.help.report.more": """\
@@ -275,7 +275,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
 例如：
   tracellm show hello.py steps
   tracellm show tree
-  tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
+  tracellm show my-run sequence --focus Scheduler --detail layer > diagram.mmd""",
     "cli.help.report.short": "重新生成一次运行的报告。",
     "cli.help.report": "根据运行目录重新生成 sequence.mmd、calltree.txt 和 report.html。",
     "cli.help.report.more": """\
