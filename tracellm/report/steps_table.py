@@ -75,12 +75,12 @@ class StepRow:
 
     @property
     def num_new_blocks(self) -> int:
-        """KV blocks allocated."""
+        """KV cache blocks allocated."""
         return sum(len(request.new_blocks) for step in self.steps for request in step.requests)
 
     @property
     def blocks_free(self) -> int:
-        """KV blocks free after the last of the steps was scheduled."""
+        """KV cache blocks free after the last of the steps was scheduled."""
         return self.steps[-1].blocks_free
 
     def requests(self) -> list[RequestInSteps]:
@@ -193,7 +193,7 @@ def _below(row: StepRow, lang: str) -> Iterable[str]:
 
 
 def blocks_of(request: RequestInSteps, lang: str) -> list[str]:
-    """Return the KV blocks of a request, by their ids: those from the prefix cache, and new ones."""
+    """Return the KV cache blocks of a request, by their ids: those from the prefix cache, and new ones."""
     parts = []
     if request.prefix_hit_tokens:
         cached = format_ranges(request.cached_blocks)

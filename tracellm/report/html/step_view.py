@@ -67,7 +67,7 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
 
 
 def _new_blocks(row: StepRow, lang: str) -> list[dict[str, str]]:
-    """Return the KV blocks that each request got, by their ids; requests without any are left out."""
+    """Return the KV cache blocks that each request got, by their ids; requests without any are left out."""
     found = [
         {"request": visible(request.request_id), "blocks": text(lang, "diagram.comma").join(parts)}
         for request in row.requests()
@@ -118,7 +118,7 @@ def _token_view(sampled: Sampled, lang: str) -> dict[str, Any]:
 
 
 def _candidates(sampled: Sampled, lang: str) -> list[str]:
-    """Return the model's likeliest tokens, and the tokens that the choice was made from, if others."""
+    """Return the model's most likely tokens, and the tokens that the choice was made from, if others."""
     parts = []
     drawn = [] if sampled.drawn_listed == sampled.listed else sampled.drawn_candidates
     for key, candidates in (("model", sampled.candidates), ("drawn", drawn)):
