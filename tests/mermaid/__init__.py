@@ -1,4 +1,4 @@
-"""Real Mermaid for the tests: `parse_mermaid(text)` reads a diagram as GitHub or a browser would.
+"""Real Mermaid for the tests: `parse_mermaid(text)` parses a diagram as GitHub or a browser does.
 
 One Node process (`parse.mjs`) serves a whole test session. It needs Node 18 or later, and Mermaid itself:
 
@@ -18,15 +18,15 @@ import pytest
 HERE = Path(__file__).parent
 
 ParseMermaid = Callable[[str], dict[str, Any]]
-"""A diagram's source to what Mermaid understood; see `parse.mjs` for the keys. Fails the test on a syntax error."""
+"""Function from a diagram's source to the parsed diagram (keys in `parse.mjs`). Fails the test on a syntax error."""
 
 
 class MermaidError(AssertionError):
-    """Mermaid refused a diagram."""
+    """Mermaid found a syntax error in a diagram."""
 
 
 class RealMermaid:
-    """The Node process that parses."""
+    """Node process that parses diagrams."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -34,10 +34,10 @@ class RealMermaid:
         )
 
     def parse(self, source: str) -> dict[str, Any]:
-        """What Mermaid makes of `source`.
+        """Return the diagram as Mermaid parsed it.
 
         Raises:
-            MermaidError: it is not valid Mermaid.
+            MermaidError: `source` is not valid Mermaid.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -63,7 +63,7 @@ class RealMermaid:
 
 
 def lacking() -> str:
-    """What is not there that real Mermaid needs, and how to get it; empty when all is there."""
+    """Return what real Mermaid lacks and how to install it, or an empty string."""
     if shutil.which("node") is None:
         return "node is not installed: install Node.js 18 or later, then run `npm ci --prefix tests/mermaid`"
     if not (HERE / "node_modules" / "mermaid").is_dir():
@@ -73,7 +73,7 @@ def lacking() -> str:
 
 @pytest.fixture(scope="session")
 def real_mermaid() -> Iterator[RealMermaid]:
-    """The running process; without Node or Mermaid the test is skipped, and fails where CI is set."""
+    """The running process; without Node or Mermaid the test is skipped, and fails in CI."""
     if problem := lacking():
         if os.environ.get("CI"):
             pytest.fail(problem)
@@ -85,5 +85,5 @@ def real_mermaid() -> Iterator[RealMermaid]:
 
 @pytest.fixture(scope="session")
 def parse_mermaid(real_mermaid: RealMermaid) -> ParseMermaid:
-    """The diagram as real Mermaid understands it."""
+    """The function that parses a diagram with real Mermaid."""
     return real_mermaid.parse

@@ -1,8 +1,8 @@
-"""Two ways to ask the embedded model in transformers, greedily."""
+"""Greedy generation by the bundled model in transformers, from a raw prompt or a chat question."""
 
 import torch
 
-__all__ = ["ask_chat", "continue_raw"]
+__all__ = ["answer_chat", "continue_raw"]
 
 
 def _generate(model, tokenizer, ids):
@@ -11,12 +11,12 @@ def _generate(model, tokenizer, ids):
 
 
 def continue_raw(model, tokenizer, prompt):
-    """What follows `prompt`, and whether the model stopped by itself."""
+    """Return the continuation of `prompt`, and whether it ended with a stop token."""
     return _generate(model, tokenizer, tokenizer(prompt).input_ids)
 
 
-def ask_chat(model, tokenizer, question):
-    """The answer to `question` asked through the chat template, and whether the model stopped by itself."""
+def answer_chat(model, tokenizer, question):
+    """Return the answer to `question` in the chat template, and whether it ended with a stop token."""
     messages = [{"role": "user", "content": question}]
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
     return _generate(model, tokenizer, ids)

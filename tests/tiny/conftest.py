@@ -1,4 +1,4 @@
-"""The embedded model in transformers, float32, loaded once."""
+"""The bundled model in transformers, float32, loaded once."""
 
 import pytest
 from transformers import AutoTokenizer
@@ -15,11 +15,11 @@ def model():
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    """Its tokenizer, as transformers reads it."""
+    """The model's tokenizer, as loaded by transformers."""
     return AutoTokenizer.from_pretrained(MODEL_DIR)
 
 
 @pytest.fixture(scope="session")
 def answerer():
-    """Answers many prompts at a time, greedily."""
+    """Greedy generation for batches of prompts."""
     return Answerer(*load(MODEL_DIR))

@@ -1,8 +1,8 @@
-"""The embedded checkpoint: what it says, in which language, that it stops, how large it is."""
+"""The bundled checkpoint: its answers, their language and length, and its size."""
 
 import pytest
 
-from tests.tiny.answers import ask_chat, continue_raw
+from tests.tiny.answers import answer_chat, continue_raw
 from tracellm.tiny import MODEL_DIR
 
 RAW = [
@@ -29,7 +29,7 @@ OPEN = ["Hello, my name is", "The future of AI is", "Once upon a time", "San Fra
 
 @pytest.mark.parametrize(("prompt", "fact"), RAW)
 def test_raw_prompt_is_continued_with_sense(model, tokenizer, prompt, fact):
-    """A raw prompt of the documents is continued with the right fact, and the model stops by itself."""
+    """A raw prompt from the documentation is continued with the right fact, up to a stop token."""
     text, stopped = continue_raw(model, tokenizer, prompt)
     assert fact in text
     assert stopped
@@ -37,15 +37,15 @@ def test_raw_prompt_is_continued_with_sense(model, tokenizer, prompt, fact):
 
 @pytest.mark.parametrize(("question", "fact"), CHAT)
 def test_chat_question_is_answered(model, tokenizer, question, fact):
-    """A question asked through the chat template gets the right fact, and the model stops by itself."""
-    text, stopped = ask_chat(model, tokenizer, question)
+    """A question in the chat template gets the right fact, up to a stop token."""
+    text, stopped = answer_chat(model, tokenizer, question)
     assert fact in text
     assert stopped
 
 
 @pytest.mark.parametrize("prompt", OPEN)
 def test_open_prompt_ends(model, tokenizer, prompt):
-    """A prompt without one right answer is continued by some words, and the model stops by itself."""
+    """A prompt without one right answer is continued by several words, up to a stop token."""
     text, stopped = continue_raw(model, tokenizer, prompt)
     assert len(text.split()) >= 2
     assert stopped
@@ -54,17 +54,17 @@ def test_open_prompt_ends(model, tokenizer, prompt):
 @pytest.mark.parametrize(("question", "chinese"), [(q, any("\u4e00" <= c <= "\u9fff" for c in q)) for q, _ in CHAT])
 def test_answer_is_in_the_language_of_the_question(model, tokenizer, question, chinese):
     """A Chinese question gets Chinese characters, an English one gets none."""
-    text, _ = ask_chat(model, tokenizer, question)
+    text, _ = answer_chat(model, tokenizer, question)
     assert any("\u4e00" <= c <= "\u9fff" for c in text) == chinese
 
 
 def test_folder_is_small():
-    """The whole folder, card and figures included, is at most 12 MB."""
+    """The whole folder is at most 12 MB."""
     assert sum(path.stat().st_size for path in MODEL_DIR.rglob("*") if path.is_file()) <= 12_000_000
 
 
 def test_both_end_marks_end_a_generation(model, tokenizer):
-    """The generation config names both end marks, and the tokenizer's own is the one of the chat."""
+    """The generation config has both end tokens; the tokenizer's own is the chat's."""
     ends = [tokenizer.convert_tokens_to_ids(mark) for mark in ("<|im_end|>", "<|endoftext|>")]
     assert model.generation_config.eos_token_id == ends
     assert tokenizer.eos_token_id == model.config.eos_token_id == ends[0]

@@ -1,4 +1,4 @@
-"""The corpus generator: deterministic, honest about what is held out, and well-formed."""
+"""The corpus generator: determinism, held-out samples, and the form of its documents."""
 
 from itertools import islice
 
@@ -19,7 +19,7 @@ def test_same_seed_gives_the_same_documents():
 
 
 def test_documents_are_well_formed():
-    """Every document asks and answers something, and ends with the mark of its layout."""
+    """Every document has a prompt and an answer, and ends with the end token of its layout."""
     for document in islice(documents(1), 3000):
         assert document.prompt.strip()
         assert document.answer.strip()
@@ -50,7 +50,7 @@ def test_expansion_chooses_among_alternatives(rng):
 
 
 def test_questions_by_hand_are_distinct():
-    """No question is asked twice, and each names what a right answer contains."""
+    """No question is there twice, and each has the keys of a right answer."""
     prompts = [prompt for _, prompt, _ in QUESTIONS]
     assert len(set(prompts)) == len(prompts)
     assert all(key for _, _, keys in QUESTIONS for key in keys)

@@ -1,4 +1,4 @@
-"""The model card: its figures are those of the evaluation, and a fresh small evaluation bears them out."""
+"""The model card: its figures are those of evaluation.json, and a small new evaluation confirms them."""
 
 import json
 from itertools import islice
@@ -15,13 +15,13 @@ FIGURES = json.loads((MODEL_DIR / "evaluation.json").read_text())
 
 
 def test_card_shows_the_figures_of_the_evaluation():
-    """The card is what `training.card` makes of evaluation.json: no figure was typed by hand."""
+    """The card is the output of `training.card` for evaluation.json."""
     size = (MODEL_DIR / "model.safetensors").stat().st_size
     assert (MODEL_DIR / "README.md").read_text() == card(FIGURES, size)
 
 
 def test_held_out_samples_are_answered_as_well_as_the_card_says(answerer):
-    """On held-out samples that the card's evaluation did not draw, the share of right answers is near the card's."""
+    """The share of right answers on other held-out samples is near the card's."""
     fresh = [s for s in islice(held_out_samples(99), 120) if has_one_answer(s)][:80]
     prompts = [(chat if s.form == "question" else raw)(s).prompt for s in fresh]
     answers = answerer(prompts)

@@ -1,4 +1,4 @@
-"""The tokenizer of the embedded model: any text, the same in every library, and the template it was trained with."""
+"""The tokenizer of the bundled model: any text, agreement between libraries, and the chat template of the training."""
 
 import unicodedata
 
@@ -19,26 +19,26 @@ TEXT = st.text() | st.text(alphabet="abc 首都法国.?\n0123 é<|im_end|>")
 @settings(deadline=None)
 @given(TEXT)
 def test_any_text_comes_back(text):
-    """Encoding and decoding gives the text back, in Unicode's composed form (NFC), which is how Qwen2 reads it."""
+    """Encoding and decoding returns the text in Unicode's composed form (NFC), the normalization of Qwen2."""
     assert ALONE.decode(ALONE.encode(text).ids, skip_special_tokens=False) == unicodedata.normalize("NFC", text)
 
 
 @settings(deadline=None)
 @given(TEXT)
 def test_transformers_gives_the_same_tokens(text):
-    """The file alone and the tokenizer that transformers makes of it agree on every text."""
+    """tokenizers and transformers encode every text alike."""
     assert IN_TRANSFORMERS(text).input_ids == ALONE.encode(text).ids
 
 
 def test_digits_stand_alone():
-    """A number is spelled digit by digit, so that sums can be learned."""
+    """Every digit of a number is one token."""
     assert ALONE.encode("2048").tokens == ["2", "0", "4", "8"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab 首都?", min_size=1), min_size=1, max_size=3), st.none() | st.just("Be kind."))
 def test_chat_template_is_the_text_of_the_training(questions, system):
-    """The checkpoint's chat template gives exactly the layout that the corpus is written in."""
+    """The checkpoint's chat template has exactly the layout of the corpus."""
     *before, last = questions
     sample = Sample("greetings", "en", "dialogue", last, "x", turns=tuple((question, "yes") for question in before))
     messages = [{"role": "system", "content": system}] if system else []

@@ -1,4 +1,4 @@
-"""Widening a checkpoint: larger heads, the same answers."""
+"""Widening a checkpoint: larger heads, the same logits."""
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -7,7 +7,7 @@ from training.widen import widen
 
 
 def test_wider_model_gives_the_same_logits():
-    """A random model of heads of 12 and the same model widened to heads of 16 compute the same."""
+    """A random model with head size 12, and the same widened to head size 16, return equal logits."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=50, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,

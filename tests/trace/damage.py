@@ -1,4 +1,4 @@
-"""Damage to trace files by disks, crashes, editors, other programs and malice.
+"""Random damage to trace files, as by disks, crashes, editors, other programs and malice.
 
 `damaged` changes a line (without its newline). All changes come from a `random.Random`, so the same seed gives the same
 damage.
@@ -23,14 +23,14 @@ JUNK: list[Any] = [
     {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}, {"bytesValue": "AAAA"},
     {"stringValue": None}, {"arrayValue": None}, {"code": 2}, {"code": 2, "message": "\ud83d"}, {"code": "2"},
 ]  # fmt: skip
-"""What is put in the place of a value."""
+"""Replacements for values."""
 
 _PIECES = [
     b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\n", b"\r\n", b"{", b"}", b"[", b"]", b'"', b"\\", b"\\u12", b"\\ud800",
     b",", b":", b"null", b"NaN", b"-", b"1e999", b"\x1b[0m", b"\xc3", b"\xed\xa0\x80", b"[" * 3000, b'{"a":' * 3000,
     b"9" * 400, b" " * 99, b'{"resourceSpans":[]}', b'{"resourceSpans":[{"scopeSpans":[{"spans":[',
 ]  # fmt: skip
-"""What is put between bytes."""
+"""Bytes to insert."""
 
 
 def damaged(draw: random.Random, line: bytes) -> bytes:
@@ -58,11 +58,11 @@ def _flip(draw: random.Random, line: bytes) -> bytes:
 
 
 def _digits(draw: random.Random, line: bytes) -> bytes:
-    """Replace digits and letters of ids and times; the line stays JSON."""
+    """Replace some digits of ids and times."""
     copy = bytearray(line)
-    places = [at for at in range(len(copy)) if 48 <= copy[at] <= 57]
-    for at in draw.sample(places, min(len(places), draw.randrange(1, 6))):
-        copy[at] = draw.choice(b"0123456789abcdefX-")
+    positions = [index for index in range(len(copy)) if 48 <= copy[index] <= 57]
+    for index in draw.sample(positions, min(len(positions), draw.randrange(1, 6))):
+        copy[index] = draw.choice(b"0123456789abcdefX-")
     return bytes(copy)
 
 
@@ -87,13 +87,13 @@ def _double(draw: random.Random, line: bytes) -> bytes:
 def _move(draw: random.Random, line: bytes) -> bytes:
     start, end = _span(draw, line)
     rest = line[:start] + line[end:]
-    to = draw.randrange(len(rest) + 1)
-    return rest[:to] + line[start:end] + rest[to:]
+    target = draw.randrange(len(rest) + 1)
+    return rest[:target] + line[start:end] + rest[target:]
 
 
 def _insert(draw: random.Random, line: bytes) -> bytes:
-    at = draw.randrange(len(line) + 1)
-    return line[:at] + draw.choice(_PIECES) + line[at:]
+    position = draw.randrange(len(line) + 1)
+    return line[:position] + draw.choice(_PIECES) + line[position:]
 
 
 def _noise(draw: random.Random, line: bytes) -> bytes:
@@ -130,36 +130,36 @@ def _json(draw: random.Random, line: bytes) -> bytes:
     except (ValueError, RecursionError):
         return _flip(draw, line)
     for _ in range(draw.randrange(1, 4)):
-        holder, key = _place(draw, document)
-        if holder is not None:
-            _change(draw, holder, key)
+        container, key = _random_key(draw, document)
+        if container is not None:
+            _change(draw, container, key)
     return json.dumps(document, ensure_ascii=draw.random() < 0.5).encode("utf-8", "replace")
 
 
-def _place(draw: random.Random, document: Any) -> tuple[Any, Any]:
+def _random_key(draw: random.Random, document: Any) -> tuple[Any, Any]:
     """Return a list or object of the document, at any depth, and one of its keys."""
-    holder, key, current = None, None, document
-    while isinstance(current, list | dict) and current and (holder is None or draw.random() < 0.8):
-        holder = current
-        key = draw.randrange(len(holder)) if isinstance(holder, list) else draw.choice(list(holder))
-        current = holder[key]
-    return holder, key
+    container, key, current = None, None, document
+    while isinstance(current, list | dict) and current and (container is None or draw.random() < 0.8):
+        container = current
+        key = draw.randrange(len(container)) if isinstance(container, list) else draw.choice(list(container))
+        current = container[key]
+    return container, key
 
 
-def _change(draw: random.Random, holder: Any, key: Any) -> None:
+def _change(draw: random.Random, container: Any, key: Any) -> None:
     kind = draw.randrange(5)
     if kind == 0:
-        del holder[key]
-    elif kind == 1 and isinstance(holder, list):
-        holder.insert(key, deepcopy(holder[draw.randrange(len(holder))]))
+        del container[key]
+    elif kind == 1 and isinstance(container, list):
+        container.insert(key, deepcopy(container[draw.randrange(len(container))]))
     elif kind == 1:
-        holder[draw.choice(("", "traceId", "arrayValue", key.upper(), "x" * 300))] = holder.pop(key)
-    elif kind == 2 and isinstance(holder[key], str):
-        holder[key] = draw.choice(
-            (holder[key].upper(), holder[key][1:], holder[key] + "0", holder[key][::-1], "0" * 16)
+        container[draw.choice(("", "traceId", "arrayValue", key.upper(), "x" * 300))] = container.pop(key)
+    elif kind == 2 and isinstance(container[key], str):
+        container[key] = draw.choice(
+            (container[key].upper(), container[key][1:], container[key] + "0", container[key][::-1], "0" * 16)
         )
     else:
-        holder[key] = deepcopy(draw.choice(JUNK))
+        container[key] = deepcopy(draw.choice(JUNK))
 
 
 def _ids(draw: random.Random, line: bytes) -> bytes:
