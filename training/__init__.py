@@ -1,1 +1,1 @@
-"""Everything that makes the embedded model `tiny`: corpus generator, tokenizer, training and evaluation."""
+"""Training of the bundled model `tiny`: corpus generator, tokenizer, training and evaluation."""

@@ -1,7 +1,7 @@
-"""From documents to tensors: encode, weight, sort by length, pad, in batches of whole documents.
+"""Batches of whole documents as tensors: encoded, sorted by length and padded.
 
-A document is always computed alone and from position 0, as it will be when the model is used. Documents of similar
-length share a micro-batch, so little is wasted on padding; an optimizer step adds up the gradients of several.
+Each document starts at position 0 without others before it, as in use. Documents of similar length share a micro-batch,
+which keeps padding small. An optimizer step sums the gradients of several micro-batches.
 """
 
 import random
@@ -17,9 +17,9 @@ from .corpus import documents
 __all__ = ["Batch", "batches"]
 
 PROMPT_SHARE = 0.15
-"""Of the prompt's tokens this share is learned, too: enough to speak, without spending the training on typos."""
+"""Share of prompt tokens in the loss: enough to learn the language, without much training on typos."""
 PAIR_SHARE = 0.03
-"""So many documents are followed by a second one, so that text after an end mark makes sense (``ignore_eos``)."""
+"""Share of documents followed by a second one, so that text after an end token makes sense (``ignore_eos``)."""
 
 
 class Batch(NamedTuple):
@@ -28,19 +28,18 @@ class Batch(NamedTuple):
     Attributes:
         input_ids: (rows, length) int64, padded on the right.
         targets: (number learned,) int64, the tokens to predict.
-        where: (number learned,) int64, for each target the position that predicts it, as a flat index
-            into (rows * length).
+        positions: (number learned,) int64, flat index into (rows * length) of the position that predicts each target.
         num_tokens: tokens without the padding.
     """
 
     input_ids: torch.Tensor
     targets: torch.Tensor
-    where: torch.Tensor
+    positions: torch.Tensor
     num_tokens: int
 
 
 def batches(tokenizer: Tokenizer, seed: int, documents_per_step: int, tokens_per_batch: int) -> Iterator[list[Batch]]:
-    """For each optimizer step a list of micro-batches of about `tokens_per_batch` tokens, for ever."""
+    """Yield a list of micro-batches of about `tokens_per_batch` tokens for each optimizer step, without end."""
     rng = random.Random(seed + 1)
     stream = documents(seed)
     while True:
@@ -66,12 +65,12 @@ def batches(tokenizer: Tokenizer, seed: int, documents_per_step: int, tokens_per
 def _pad(rows: list[tuple[list[int], list[bool]]]) -> Batch:
     length = len(rows[-1][0])
     input_ids = torch.zeros(len(rows), length, dtype=torch.long)
-    targets, where = [], []
+    targets, positions = [], []
     for i, (ids, learned) in enumerate(rows):
         input_ids[i, : len(ids)] = torch.tensor(ids)
         for j in range(1, len(ids)):
             if learned[j]:
                 targets.append(ids[j])
-                where.append(i * length + j - 1)
+                positions.append(i * length + j - 1)
     num_tokens = sum(len(ids) for ids, _ in rows)
-    return Batch(input_ids, torch.tensor(targets), torch.tensor(where), num_tokens)
+    return Batch(input_ids, torch.tensor(targets), torch.tensor(positions), num_tokens)

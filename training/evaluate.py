@@ -1,9 +1,9 @@
-"""Asks a checkpoint what it was never trained on, and writes how well it answered.
+"""Evaluation of a checkpoint on samples held out of the training.
 
     python -m training.evaluate --model DIR        # writes DIR/evaluation.json and DIR/README.md, the model card
 
-Everything is greedy, in float32. Three measures: the loss on held-out documents; held-out samples of the generator, per
-subject and language, as a chat and as raw text; and the questions in `training/questions.py`, written by hand.
+Generation is greedy, in float32. Three measures: the loss on held-out documents; held-out samples of the generator, per
+subject and language, as a chat and as raw text; and the questions of `training/questions.py`, written by hand.
 """
 
 import argparse
@@ -39,27 +39,27 @@ EXAMPLES = (
     "什么是 KV cache?",
     "从1数到10。",
 )
-"""Raw prompts whose answers the model card shows."""
+"""Raw prompts of the examples in the model card."""
 
 MAX_NEW_TOKENS = 128
 Score = dict[str, float]
 
 
 def load(directory: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
-    """The checkpoint in `directory`, in float32, and its tokenizer."""
+    """Return the checkpoint in `directory`, in float32, and its tokenizer."""
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     return model, AutoTokenizer.from_pretrained(directory, padding_side="left")
 
 
 class Answerer:
-    """Answers prompts greedily, many at a time."""
+    """Greedy generation for batches of prompts."""
 
     def __init__(self, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.ends = set(model.generation_config.eos_token_id)
 
     def __call__(self, prompts: list[str], batch_size: int = 32) -> list[tuple[str, bool]]:
-        """For each of `prompts` the text that follows, and whether the model stopped by itself."""
+        """Return each prompt's continuation, and whether it ended with a stop token."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         answers: list[tuple[str, bool]] = [("", False)] * len(prompts)
         for start in range(0, len(order), batch_size):
@@ -74,7 +74,7 @@ class Answerer:
 
 
 def right(sample: Sample, answer: str) -> bool:
-    """Whether `answer` says what `sample` asks for: the key fact when there is one, else every word."""
+    """Return whether `answer` has the key of `sample`, or is its whole answer if there is no key."""
     return sample.key in answer if sample.key else answer.strip() == sample.answer
 
 
@@ -83,12 +83,12 @@ def _chinese(text: str) -> bool:
 
 
 def has_one_answer(sample: Sample) -> bool:
-    """Whether there is a right answer: a story or the name after "Hello, my name is" may be any."""
+    """Return whether there is one right answer; a story or the name after "Hello, my name is" may be any."""
     return sample.subject not in ("openers", "stories") and (sample.subject, sample.form) != ("greetings", "completion")
 
 
 def score(samples: list[Sample], answers: list[tuple[str, bool]]) -> Score:
-    """Shares of exact, right, stopped and right-language answers among `samples`."""
+    """Return the shares of exact, right, stopped and right-language answers among `samples`."""
     pairs = [(s, text, stopped) for s, (text, stopped) in zip(samples, answers, strict=True)]
     fixed = [(s, text) for s, text, _ in pairs if has_one_answer(s)]
     spoken = [(s, text) for s, text, _ in pairs if _chinese(s.answer) == (s.lang == "zh")]
@@ -101,7 +101,7 @@ def score(samples: list[Sample], answers: list[tuple[str, bool]]) -> Score:
 
 
 def held_out_loss(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, documents: list[Document]) -> float:
-    """Mean cross entropy, nats per token, of the answers (and their end marks) of `documents`."""
+    """Return the mean cross entropy, nats per token, of the answers and end tokens of `documents`."""
     total, count = 0.0, 0
     for document in documents:
         prompt = tokenizer(document.prompt).input_ids
@@ -114,24 +114,24 @@ def held_out_loss(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, d
 
 
 def evaluate(directory: Path, per_group: int = 60, seed: int = 20_000) -> dict[str, Any]:
-    """All figures for the checkpoint in `directory`, with up to `per_group` samples of each subject and language."""
+    """Return all figures of the checkpoint in `directory`, with up to `per_group` samples per subject and language."""
     model, tokenizer = load(directory)
     answerer = Answerer(model, tokenizer)
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
-    wanted = 2 * per_group * len(SUBJECTS)
-    for sample in islice(held_out_samples(seed), 10 * wanted):
+    num_samples = 2 * per_group * len(SUBJECTS)
+    for sample in islice(held_out_samples(seed), 10 * num_samples):
         if len(groups[sample.subject, sample.lang]) < per_group:
             groups[sample.subject, sample.lang].append(sample)
-    held_out, everything, everything_answers = [], [], []
+    held_out, all_samples, all_answers = [], [], []
     for (subject, lang), samples in sorted(groups.items()):
-        for layout, lay_out in (("chat", chat), ("raw", raw)):
-            asked = [s for s in samples if layout == "raw" or s.form == "question"]
-            if not asked:
+        for layout, to_document in (("chat", chat), ("raw", raw)):
+            suitable = [s for s in samples if layout == "raw" or s.form == "question"]
+            if not suitable:
                 continue
-            answers = answerer([lay_out(s).prompt for s in asked])
-            held_out.append({"subject": subject, "language": lang, "layout": layout, **score(asked, answers)})
-            everything += asked
-            everything_answers += answers
+            answers = answerer([to_document(s).prompt for s in suitable])
+            held_out.append({"subject": subject, "language": lang, "layout": layout, **score(suitable, answers)})
+            all_samples += suitable
+            all_answers += answers
     documents = [chat(s) if s.form == "question" else raw(s) for samples in groups.values() for s in samples]
     by_hand: dict[str, Any] = {}
     for layout in ("chat", "raw"):
@@ -139,12 +139,12 @@ def evaluate(directory: Path, per_group: int = 60, seed: int = 20_000) -> dict[s
         answers = answerer([(chat if layout == "chat" else raw)(s).prompt for s in samples])
         rows = list(zip(QUESTIONS, answers, strict=True))
         for lang in ("en", "zh"):
-            good = [any(key in text for key in keys) for (its, _, keys), (text, _) in rows if its == lang]
+            good = [any(key in text for key in keys) for (language, _, keys), (text, _) in rows if language == lang]
             by_hand[f"{lang} {layout}"] = {"count": len(good), "right": round(sum(good) / len(good), 4)}
         by_hand[f"wrong {layout}"] = [[p, text] for (_, p, keys), (text, _) in rows if not any(k in text for k in keys)]
     return {
         "held_out_loss": round(held_out_loss(model, tokenizer, documents), 4),
-        "all": score(everything, everything_answers),
+        "all": score(all_samples, all_answers),
         "held_out": held_out,
         "by_hand": by_hand,
         "examples": [[p, text] for p, (text, _) in zip(EXAMPLES, answerer(list(EXAMPLES)), strict=True)],
@@ -153,7 +153,7 @@ def evaluate(directory: Path, per_group: int = 60, seed: int = 20_000) -> dict[s
 
 
 def main() -> None:
-    """Command line: evaluate a checkpoint, write its figures and its card."""
+    """Run the command line: evaluate a checkpoint, write its figures and its card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--per-group", type=int, default=60)

@@ -1,7 +1,8 @@
-"""Muon: momentum whose direction is made orthogonal, matrix by matrix; for the weight matrices inside the layers.
+"""Muon: an optimizer that orthogonalizes the momentum of each matrix, for the weight matrices of the layers.
 
-Keller Jordan's method (https://kellerjordan.github.io/posts/muon/). `torch.optim.Muon` computes it in bfloat16, one
-matrix at a time, which on a CPU costs a third of every step; here it is float32, all matrices of one shape together.
+The method is Keller Jordan's (https://kellerjordan.github.io/posts/muon/). `torch.optim.Muon` computes it in bfloat16,
+one matrix at a time, which takes a third of every step on a CPU. Here it is float32, with all matrices of one shape
+together.
 """
 
 from collections import defaultdict
@@ -10,11 +11,11 @@ import torch
 
 __all__ = ["Muon", "orthogonalize"]
 
-_A, _B, _C = 3.4445, -4.7750, 2.0315  # coefficients of the Newton-Schulz iteration, from the same source
+_A, _B, _C = 3.4445, -4.7750, 2.0315  # coefficients of the Newton-Schulz iteration
 
 
 def orthogonalize(matrices: torch.Tensor, iterations: int = 5) -> torch.Tensor:
-    """The orthogonal matrices next to `matrices`, (n, rows, columns) float32; roughly: singular values near 1."""
+    """Return approximately the nearest orthogonal matrices to `matrices`, (n, rows, columns) float32."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
@@ -25,7 +26,7 @@ def orthogonalize(matrices: torch.Tensor, iterations: int = 5) -> torch.Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, made orthogonal, times ``lr * sqrt(max(1, rows / columns))``, with decoupled weight decay."""
+    """Orthogonalized Nesterov momentum times ``lr * sqrt(max(1, rows / columns))``, with decoupled weight decay."""
 
     def __init__(self, params: list[torch.nn.Parameter], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})

@@ -1,7 +1,7 @@
-"""Questions written by hand, as somebody might ask who has not seen the templates of the corpus.
+"""Questions written by hand for the evaluation, independent of the corpus templates.
 
-The plainest, about a quarter, the generator can produce, too; no template was changed because of their results. Each is
-(language, prompt, what a right answer contains); ``|`` separates alternatives.
+The generator can also produce the plainest, about a quarter; no template was changed because of their results. Each row
+is a language, a prompt and the keys of a right answer, separated by ``|``.
 """
 
 from .corpus.sample import Lang

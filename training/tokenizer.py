@@ -1,7 +1,7 @@
-"""Trains the tokenizer: byte-level BPE on the corpus, so that any text at all can be encoded and comes back.
+"""Training of the tokenizer: byte-level BPE on the corpus.
 
-Text is normalized (NFC) and split as in Qwen2, digits one by one. While the merges are learned every Chinese character
-also stands alone, so no token spans two of them: a fact keeps the same tokens whatever stands around it.
+Text is normalized (NFC) and split as in Qwen2, with one token per digit. Merges are learned with every Chinese
+character split off, so no token spans two of them and a fact has the same tokens in every context.
 
     python -m training.tokenizer --out DIR
 """
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (END_OF_TEXT, IM_START, IM_END)
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen2's own expression: transformers puts it into the tokenizer of every Qwen2 checkpoint; another would be lost."""
+"""The expression of Qwen2; transformers uses it for every Qwen2 checkpoint, whatever the file has."""
 
 
 def _pre_tokenizer(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
@@ -32,7 +32,7 @@ def _pre_tokenizer(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTo
 
 
 def train_tokenizer(seed: int = 0, num_documents: int = 60_000) -> Tokenizer:
-    """A tokenizer with `VOCAB_SIZE` entries, special tokens first."""
+    """Return a tokenizer with `VOCAB_SIZE` entries, special tokens first."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = _pre_tokenizer(pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated"))
@@ -45,9 +45,7 @@ def train_tokenizer(seed: int = 0, num_documents: int = 60_000) -> Tokenizer:
     )
     texts = (f"{d.prompt}{d.answer}" for d in islice(documents(seed), num_documents))
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.pre_tokenizer = (
-        _pre_tokenizer()
-    )  # no merge spans two Chinese characters, so they need not be split any more
+    tokenizer.pre_tokenizer = _pre_tokenizer()  # since no merge spans two Chinese characters
     return tokenizer
 
 
@@ -69,7 +67,7 @@ def save_tokenizer(tokenizer: Tokenizer, directory: Path, model_max_length: int)
 
 
 def main() -> None:
-    """Command line: train the tokenizer and write it."""
+    """Run the command line: train the tokenizer and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     out: Path = parser.parse_args().out

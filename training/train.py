@@ -1,10 +1,10 @@
-"""Trains the embedded model and writes it as a Hugging Face checkpoint.
+"""Training of the bundled model, which is written as a Hugging Face checkpoint.
 
     nice -n 5 python -m training.train --out DIR --minutes 60
 
-Two cores are enough. The network is transformers' own Qwen2; matrices are trained with Muon, the rest with AdamW. The
-learning rate follows the clock: it falls to zero over the last part of `--minutes`, so a slower machine makes a
-somewhat worse model, not a longer wait. With `--steps` instead of `--minutes` the result depends on the seed alone.
+Two cores are enough. The model is transformers' Qwen2; matrices are trained with Muon, the rest with AdamW. The
+learning rate depends on the elapsed part of `--minutes`, so on a slower machine the model is worse, and the time the
+same. With `--steps` instead of `--minutes` the result depends on the seed only.
 """
 
 import argparse
@@ -48,22 +48,22 @@ CONFIG: dict[str, Any] = {
 }
 MUON_LR, ADAM_LR = 0.02, 3e-3
 WARMUP, DECAY = 0.02, 0.6
-"""Shares of the training in which the learning rate rises from 0 and falls back to 0."""
+"""Shares of the training in which the learning rate rises from 0, and falls to 0 at the end."""
 
 
-KEEP_MEMORY = {
+MALLOC_SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
-"""An allocator that does not give memory back: on a virtual machine this makes training 4 times as fast."""
+"""Settings of glibc to keep freed memory, which makes training 4 times as fast on a virtual machine."""
 DOCUMENTS_PER_STEP, TOKENS_PER_BATCH = 224, 1024
 LOG_EVERY = 20
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """Options of the command line."""
 
     out: Path
     minutes: float
@@ -75,21 +75,21 @@ class Options:
 
 
 def schedule(progress: float) -> float:
-    """Factor on the learning rates at `progress` (0 to 1) of the training."""
+    """Return the factor on the learning rates at `progress` (0 to 1) of the training."""
     return min(1.0, progress / WARMUP, max(0.0, 1 - progress) / DECAY)
 
 
 def new_model(tokenizer: Tokenizer) -> Qwen2ForCausalLM:
-    """The untrained model."""
+    """Return a model with random weights."""
     end_of_text, im_end = (tokenizer.token_to_id(t) for t in (END_OF_TEXT, IM_END))
     return Qwen2ForCausalLM(Qwen2Config(**CONFIG, eos_token_id=im_end, pad_token_id=end_of_text, bos_token_id=None))
 
 
 @torch.no_grad()
-def take_over(model: Qwen2ForCausalLM, tokenizer: Tokenizer, directory: Path) -> None:
-    """Start `model` from the checkpoint in `directory`, whose tokenizer may be another one.
+def load_weights(model: Qwen2ForCausalLM, tokenizer: Tokenizer, directory: Path) -> None:
+    """Load the weights of the checkpoint in `directory`, which may have another tokenizer.
 
-    A token that the old tokenizer does not have begins as the mean of the old tokens that spell it.
+    The embedding of a new token is the mean of the old tokens that spell it.
     """
     old = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32)
     old_tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -105,7 +105,7 @@ def take_over(model: Qwen2ForCausalLM, tokenizer: Tokenizer, directory: Path) ->
 
 
 def make_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for the embedding, the norms and the biases."""
+    """Return Muon for the matrices of the layers, and AdamW for the embedding, the norms and the biases."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     return [
@@ -115,25 +115,25 @@ def make_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def loss_of(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
-    """Summed cross entropy (nats) of the learned tokens of `batch`; logits are computed for these only."""
-    hidden = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)[batch.where]
+    """Return the summed cross entropy (nats) of the learned tokens of `batch`; only these get logits."""
+    hidden = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)[batch.positions]
     return cross_entropy(linear(hidden, model.lm_head.weight), batch.targets, reduction="sum")
 
 
-def train(rank: int, options: Options, meeting: str) -> None:
-    """One of `options.processes` equal trainers: each computes its share of the micro-batches; gradients are summed.
+def train(rank: int, options: Options, rendezvous: str) -> None:
+    """Run one of `options.processes` trainers, which compute the micro-batches in turns and sum their gradients.
 
-    Processes wait for each other once per step; the threads of one process would do so in every operation, which costs
-    most of the time on a machine that is busy with other things.
+    Processes synchronize once per step. The threads of one process would do so in every operation, which takes most of
+    the time on a busy machine.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.processes)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=options.processes)
     torch.manual_seed(options.seed)
     tokenizer = Tokenizer.from_file(str(options.out / "tokenizer.json"))
     model = new_model(tokenizer)
     if options.init:
-        take_over(model, tokenizer, options.init)
+        load_weights(model, tokenizer, options.init)
     parameters = list(model.parameters())
     optimizers = make_optimizers(model)
     base = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
@@ -169,7 +169,7 @@ def train(rank: int, options: Options, meeting: str) -> None:
 
 
 class Log:
-    """What rank 0 writes: a line now and then, a checkpoint now and then, and the facts at the end."""
+    """Log of rank 0: a line every 20 steps, a checkpoint every 200, and `training.json` at the end."""
 
     def __init__(self, options: Options, model: Qwen2ForCausalLM) -> None:
         self.options, self.model = options, model
@@ -177,7 +177,7 @@ class Log:
         self.file = (options.out / "training_log.jsonl").open("w")
 
     def step(self, step: int, tokens: int, loss: float) -> None:
-        """Take note of one step that computed `tokens` tokens with mean `loss`."""
+        """Add a step of `tokens` tokens with mean `loss`."""
         self.tokens += tokens
         self.average = loss if math.isnan(self.average) else 0.95 * self.average + 0.05 * loss
         if step % LOG_EVERY == 0:
@@ -208,7 +208,7 @@ class Log:
 
 
 def save(model: Qwen2ForCausalLM, out: Path) -> None:
-    """Write weights (bfloat16), config and generation config into `out`; `model` stays as it is."""
+    """Write weights (bfloat16), config and generation config into `out`; `model` is not changed."""
     weights = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
     copy = Qwen2ForCausalLM(model.config).to(torch.bfloat16)
     copy.load_state_dict(weights)
@@ -217,29 +217,27 @@ def save(model: Qwen2ForCausalLM, out: Path) -> None:
     copy.save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
     config = json.loads((out / "config.json").read_text())
-    config |= {
-        "rope_theta": model.config.rope_parameters["rope_theta"],
-        "torch_dtype": "bfloat16",
-    }  # as transformers 4 names them
+    # the names of transformers 4
+    config |= {"rope_theta": model.config.rope_parameters["rope_theta"], "torch_dtype": "bfloat16"}
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def main() -> None:
-    """Command line: train and write the checkpoint."""
+    """Run the command line: train and write the checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--steps", type=int, default=0, help="train so many steps, whatever the clock says")
+    parser.add_argument("--steps", type=int, default=0, help="number of steps, instead of --minutes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--init", type=Path, help="start from this checkpoint instead of from nothing")
+    parser.add_argument("--init", type=Path, help="start from this checkpoint instead of random weights")
     parser.add_argument("--lr", type=float, default=1.0, help="factor on the learning rates; below 1 after --init")
     parser.add_argument("--processes", type=int, default=2, help="one per core")
     options = Options(**vars(parser.parse_args()))
-    os.environ.update(KEEP_MEMORY, OMP_NUM_THREADS="1")  # read when the processes start
+    os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the spawned processes
     options.out.mkdir(parents=True, exist_ok=True)
     save_tokenizer(train_tokenizer(), options.out, CONFIG["max_position_embeddings"])
     with TemporaryDirectory() as folder:
-        spawn(train, (options, f"{folder}/meeting"), nprocs=options.processes)
+        spawn(train, (options, f"{folder}/rendezvous"), nprocs=options.processes)
 
 
 if __name__ == "__main__":

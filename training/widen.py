@@ -1,10 +1,10 @@
-"""Makes a trained checkpoint wider without changing what it computes, so that its heads have a size every kernel knows.
+"""Widening of a trained checkpoint: larger heads, which every kernel supports, with unchanged logits.
 
     python -m training.widen --model DIR --out DIR --head-dim 64
 
-vLLM's attention on CPUs takes heads of 32, 64, 96 ... but not of 48. New dimensions are zeros, and three things are
-made good: RMSNorm divides by the mean over more dimensions (its weight and epsilon shrink), attention divides by the
-root of the head size (queries grow), and the angles of RoPE depend on the head size (its base grows).
+vLLM's attention on CPUs supports head sizes 32, 64, 96 ... but not 48. New dimensions are zeros, with corrections:
+RMSNorm divides by the mean over more dimensions, so its weight and epsilon are smaller; attention divides by the root
+of the head size, so queries are larger; the angles of RoPE depend on the head size, so its base is larger.
 """
 
 import argparse
@@ -21,7 +21,7 @@ __all__ = ["widen"]
 
 
 def _heads(weight: torch.Tensor, head_dim: int, new_head_dim: int) -> torch.Tensor:
-    """(heads * head_dim, columns) to (heads * new_head_dim, columns): both halves of a head, as RoPE pairs them."""
+    """Pad (heads * head_dim, columns) to (heads * new_head_dim, columns), each half of a head, as RoPE pairs them."""
     halves = weight.reshape(-1, 2, head_dim // 2, weight.shape[-1])
     padded = torch.nn.functional.pad(halves, (0, 0, 0, (new_head_dim - head_dim) // 2))
     return padded.reshape(-1, weight.shape[-1])
@@ -29,7 +29,7 @@ def _heads(weight: torch.Tensor, head_dim: int, new_head_dim: int) -> torch.Tens
 
 @torch.no_grad()
 def widen(model: Qwen2ForCausalLM, head_dim: int) -> Qwen2ForCausalLM:
-    """A float32 model that gives the same logits as `model`, with heads of `head_dim` and a hidden size to match."""
+    """Return a float32 model with head size `head_dim` and the same logits as `model`."""
     old = model.config
     size, old_head_dim = head_dim * old.num_attention_heads, old.hidden_size // old.num_attention_heads
     ratio = size / old.hidden_size
@@ -56,7 +56,7 @@ def widen(model: Qwen2ForCausalLM, head_dim: int) -> Qwen2ForCausalLM:
 
 
 def main() -> None:
-    """Command line: widen a checkpoint."""
+    """Run the command line: widen a checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,8 +1,6 @@
-"""The corpus: an endless, deterministic stream of short documents, one file per subject.
+"""The corpus: an endless, deterministic stream of short documents, with one module for each subject.
 
-from training.corpus import documents
-stream = documents(seed=0)          # fresh samples for ever
-next(stream).prompt
+`next(documents(seed=0)).prompt` is the first prompt of a stream.
 """
 
 import random
@@ -15,7 +13,6 @@ from .sample import Sample, noise
 
 __all__ = ["SUBJECTS", "documents", "held_out_samples"]
 
-# how often a subject is drawn
 SUBJECTS = {
     geography: 20,
     knowledge: 11,
@@ -27,8 +24,9 @@ SUBJECTS = {
     unknown: 4,
     stories: 1,
 }
+"""Weight of each subject."""
 DIALOGUES = 0.03
-"""Share of the documents in which one or two other questions were asked and answered before."""
+"""Share of questions that become dialogues, with one or two other questions and answers before."""
 
 
 def _draw(rng: random.Random) -> Sample:
@@ -36,10 +34,10 @@ def _draw(rng: random.Random) -> Sample:
 
 
 def _after_others(rng: random.Random, sample: Sample) -> Sample:
-    """`sample` as the last question of a conversation in the same language."""
+    """Return `sample` as the last question of a conversation in the same language."""
     turns: list[tuple[str, str]] = []
-    wanted = rng.choice((1, 1, 2))
-    while len(turns) < wanted:
+    num_turns = rng.choice((1, 1, 2))
+    while len(turns) < num_turns:
         other = _draw(rng)
         if other.form == "question" and other.lang == sample.lang and not other.held_out and len(other.answer) < 120:
             other = noise(rng, other)
@@ -48,7 +46,7 @@ def _after_others(rng: random.Random, sample: Sample) -> Sample:
 
 
 def documents(seed: int) -> Iterator[Document]:
-    """Documents to train on: no held-out sample is among them."""
+    """Yield documents to train on, without held-out samples."""
     rng = random.Random(seed)
     while True:
         sample = _draw(rng)
@@ -61,7 +59,7 @@ def documents(seed: int) -> Iterator[Document]:
 
 
 def held_out_samples(seed: int) -> Iterator[Sample]:
-    """Samples that training never sees, each prompt once, without noise."""
+    """Yield samples that are not trained on, each prompt once, without noise."""
     rng = random.Random(seed)
     seen: set[str] = set()
     while True:

@@ -1,7 +1,7 @@
 """Small sums: addition, subtraction, multiplication, division, comparison, even and odd, as symbols, words and stories.
 
-Operands go to 20, now and then to 99 for addition and subtraction, to 12 for multiplication; results are never negative.
-One sum in ten is held out in every phrasing and both languages: whoever gets it right has learned to add.
+Operands are at most 20, sometimes 99 for addition and subtraction, and 12 for multiplication; results are not negative.
+One sum in ten is held out in every phrasing and both languages, so a right answer to it was computed, not remembered.
 """
 
 # ruff: noqa: E501 - templates: one phrasing, one line
@@ -10,7 +10,7 @@ import random
 from dataclasses import replace
 
 from .numbers import chinese, english
-from .sample import Lang, Sample, ask, is_held_out, say
+from .sample import Lang, Sample, is_held_out, make_completion, make_question
 
 __all__ = ["draw"]
 
@@ -47,7 +47,7 @@ _Q_ZH = [
 
 
 def _numbers(rng: random.Random) -> tuple[str, int, int, int]:
-    """(operator, left, right, result)."""
+    """Return the operator, both operands and the result."""
     op = rng.choices("+-×÷", (54, 28, 14, 4))[0]
     if op == "÷":
         b, result = rng.randint(1, 10), rng.randint(0, 10)
@@ -65,7 +65,7 @@ def _numbers(rng: random.Random) -> tuple[str, int, int, int]:
 
 
 def _spelled(rng: random.Random, a: int, op: str, b: int, lang: str) -> str:
-    """The expression as people write it: spaced or not, symbols or words, digits or number words."""
+    """Return the expression with or without spaces, in symbols or words, digits or number words."""
     roll = rng.random()
     if lang == "en":
         if roll < 0.45:
@@ -91,13 +91,13 @@ def _sum(rng: random.Random) -> Sample:
     end = "." if lang == "en" else "。"
     if rng.random() < 0.3:
         if lang == "zh" and not e.isascii():
-            return say(
+            return make_completion(
                 rng, _S, lang, ["{e}等于", "{e}[等于|得|是]"], f"{result}。", key=str(result), held_out=held_out, e=e
             )
         if e[-1].isdigit() and not any(c.isalpha() for c in e.replace("x", "")):
             prompt, answer = (f"{e}=", str(result)) if " " not in e else (f"{e} =", f"{result}")
             return Sample(_S, "en", "completion", prompt, answer, str(result), held_out)
-        return say(
+        return make_completion(
             rng,
             _S,
             "en",
@@ -107,8 +107,8 @@ def _sum(rng: random.Random) -> Sample:
             held_out=held_out,
             e=e,
         )
-    sample = ask(rng, _S, lang, _Q if lang == "en" else _Q_ZH, "", held_out=held_out, e=e)
-    if sample.prompt.isascii():  # nothing but symbols: as good as English
+    sample = make_question(rng, _S, lang, _Q if lang == "en" else _Q_ZH, "", held_out=held_out, e=e)
+    if sample.prompt.isascii():  # only symbols, which counts as English
         lang, end = "en", "."
     return replace(sample, lang=lang, answer=f"{a} {op} {b} = {result}{end}", key=f"= {result}{end}")
 
@@ -135,7 +135,7 @@ def _story(rng: random.Random) -> Sample:
         verb = verb if who == "I" else "gives away" if verb == "give away" else verb + "s"
         more = " more" if op == "+" else ""
         prompt = f"{subject} {have} {a} {thing} and {verb} {b}{more}. How many {thing} {do} {who[0].lower() + who[1:] if who == 'My friend' else who} have[ now|]?"
-        return ask(
+        return make_question(
             rng,
             _S,
             "en",
@@ -147,7 +147,7 @@ def _story(rng: random.Random) -> Sample:
     verb = rng.choice(("又买了", "又得到", "又找到了") if op == "+" else ("丢了", "送出", "用掉了"))
     prompt = f"{who_zh}有{a}{thing_zh}，{verb}{b}{thing_zh[0]}，[现在|一共|]{'一共' if op == '+' else '还剩'}有[几|多少]{thing_zh}？"
     prompt = prompt.replace("一共|]一共", "]一共").replace("一共|]还剩", "]还剩")
-    return ask(
+    return make_question(
         rng, _S, "zh", [prompt], f"{a} {op} {b} = {result}。答案是{result}。", key=f"是{result}。", held_out=held_out
     )
 
@@ -160,12 +160,14 @@ def _compare(rng: random.Random) -> Sample:
         word = rng.choice(("larger", "bigger", "greater")) if larger else "smaller"
         templates = ["Which [number |]is {w}, {a} or {b}?", "[Which one is {w}: {a} or {b}?|What is {w}, {a} or {b}?]"]
         than = "larger" if larger else "smaller"
-        return ask(
+        return make_question(
             rng, _S, "en", templates, f"{result} is {than} than {a + b - result}.", key=str(result), w=word, a=a, b=b
         )
     word = "大" if larger else "小"
     templates = ["{a}和{b}哪个{w}？", "[{a}与{b}相比，哪个更{w}？|哪个数更{w}，{a}还是{b}？|{a}和{b}谁{w}？]"]
-    return ask(rng, _S, "zh", templates, f"{result}比{a + b - result}{word}。", key=str(result), w=word, a=a, b=b)
+    return make_question(
+        rng, _S, "zh", templates, f"{result}比{a + b - result}{word}。", key=str(result), w=word, a=a, b=b
+    )
 
 
 def _parity(rng: random.Random) -> Sample:
@@ -173,7 +175,7 @@ def _parity(rng: random.Random) -> Sample:
     odd = bool(a % 2)
     if rng.random() < 0.5:
         word = "odd" if odd else "even"
-        return ask(
+        return make_question(
             rng,
             _S,
             "en",
@@ -183,9 +185,11 @@ def _parity(rng: random.Random) -> Sample:
             a=a,
         )
     word = "奇数" if odd else "偶数"
-    return ask(rng, _S, "zh", ["{a}是奇数还是偶数？", "{a}是[偶数|奇数]吗？"], f"{a}是{word}。", key=word, a=a)
+    return make_question(
+        rng, _S, "zh", ["{a}是奇数还是偶数？", "{a}是[偶数|奇数]吗？"], f"{a}是{word}。", key=word, a=a
+    )
 
 
 def draw(rng: random.Random) -> Sample:
-    """One small sum."""
+    """Return one small sum."""
     return rng.choices((_sum, _story, _compare, _parity), (80, 9, 6, 5))[0](rng)

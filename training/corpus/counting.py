@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from .numbers import chinese, english
-from .sample import Lang, Sample, ask, say
+from .sample import Lang, Sample, make_completion, make_question
 
 __all__ = ["draw"]
 
@@ -50,7 +50,7 @@ def _count(rng: random.Random) -> Sample:
             ]
         if not words and rng.random() < 0.15:
             a, b = english(a), english(b)  # type: ignore[assignment]
-        return ask(rng, _S, "en", templates, answer + ".", a=a, b=b)
+        return make_question(rng, _S, "en", templates, answer + ".", a=a, b=b)
     words = not down and rng.random() < 0.25
     answer = "、".join(map(chinese if words else str, numbers))
     if words:
@@ -63,15 +63,15 @@ def _count(rng: random.Random) -> Sample:
             "[请|请你|你能|帮我|]从{a}[数|数数|开始数]到{b}[。|？|]",
             "[写出|列出|说出|请写出|数一数][从|]{a}到{b}的[数字|所有数字|数][。|]",
         ]
-    return ask(rng, _S, "zh", templates, answer + "。", a=a, b=b)
+    return make_question(rng, _S, "zh", templates, answer + "。", a=a, b=b)
 
 
 def _sequence(rng: random.Random) -> Sample:
-    """The beginning of a row of numbers; the answer goes on for a few more."""
+    """Return the beginning of a sequence of numbers, with the next ones as answer."""
     step = rng.choices((1, 2, 5, 10, 3), (60, 15, 8, 9, 8))[0]
     start = step if rng.random() < 0.7 else rng.randint(1, 10)
-    given, more = rng.randint(2, 6), rng.choice((3, 4, 5, 6))
-    numbers = [start + step * i for i in range(given + more)]
+    shown, more = rng.randint(2, 6), rng.choice((3, 4, 5, 6))
+    numbers = [start + step * i for i in range(shown + more)]
     if numbers[-1] > 99:
         return _sequence(rng)
     roll = rng.random()
@@ -86,18 +86,20 @@ def _sequence(rng: random.Random) -> Sample:
             spell = chinese
     words = [spell(n) for n in numbers]
     mark = "," if lang == "en" else "、"
-    prompt = comma.join(words[:given])
-    rest = comma.join(words[given:]) + end
+    prompt = comma.join(words[:shown])
+    rest = comma.join(words[shown:]) + end
     if rng.random() < 0.6:
-        return Sample(_S, lang, "completion", prompt + mark, rest, spell(numbers[given]))
+        return Sample(_S, lang, "completion", prompt + mark, rest, spell(numbers[shown]))
     if lang == "en":
         templates = [
             "What comes next: {s}?",
             "[What number comes next|What is the next number|Continue|Complete the sequence|Which number follows|Continue the sequence]: {s}[?|, ...]",
         ]
-        return ask(rng, _S, "en", templates, f"The next number is {words[given]}.", key=f" {words[given]}.", s=prompt)
+        return make_question(
+            rng, _S, "en", templates, f"The next number is {words[shown]}.", key=f" {words[shown]}.", s=prompt
+        )
     templates = ["{s}，下一个数是什么？", "{s}[后面|之后|下面][是|应该是][什么|几|多少]？"]
-    return ask(rng, _S, "zh", templates, f"下一个数是{words[given]}。", key=f"是{words[given]}。", s=prompt)
+    return make_question(rng, _S, "zh", templates, f"下一个数是{words[shown]}。", key=f"是{words[shown]}。", s=prompt)
 
 
 def _neighbour(rng: random.Random) -> Sample:
@@ -105,15 +107,17 @@ def _neighbour(rng: random.Random) -> Sample:
     after = rng.random() < 0.65
     result = n + 1 if after else n - 1
     if rng.random() < 0.5:
-        where = "after" if after else "before"
+        relation = "after" if after else "before"
         templates = [
             "What number comes {w} {n}?",
             "[What comes {w} {n}?|Which number is right {w} {n}?|What is the number {w} {n}?|Which number comes {w} {n}?]",
         ]
-        return ask(rng, _S, "en", templates, f"{result} comes {where} {n}.", key=f"{result} ", w=where, n=n)
-    where = "后面" if after else "前面"
+        return make_question(
+            rng, _S, "en", templates, f"{result} comes {relation} {n}.", key=f"{result} ", w=relation, n=n
+        )
+    relation = "后面" if after else "前面"
     templates = ["{n}{w}是几？", "{n}的{w}[是几|是什么数|是哪个数|是多少]？"]
-    return ask(rng, _S, "zh", templates, f"{n}{where}是{result}。", key=f"是{result}。", w=where, n=n)
+    return make_question(rng, _S, "zh", templates, f"{n}{relation}是{result}。", key=f"是{result}。", w=relation, n=n)
 
 
 _ROWS = (
@@ -130,17 +134,19 @@ def _named_row(rng: random.Random) -> Sample:
     after, after_zh = row[(i + 1) % len(row)], row_zh[(i + 1) % len(row)]
     if roll < 0.14:
         templates = ["What are the {n}?", "[List|Name|Tell me|Say|What are] [the|all the] {n}[.|]"]
-        return ask(rng, _S, "en", templates, f"{', '.join(row[:-1])} and {row[-1]}.", n=name)
+        return make_question(rng, _S, "en", templates, f"{', '.join(row[:-1])} and {row[-1]}.", n=name)
     if roll < 0.26:
         templates = ["How many {n} are there?", "[Do you know how|How] many {n} are there[ in all|]?"]
-        return ask(rng, _S, "en", templates, f"There are {english(len(row))} {name}.", key=english(len(row)), n=name)
+        return make_question(
+            rng, _S, "en", templates, f"There are {english(len(row))} {name}.", key=english(len(row)), n=name
+        )
     if roll < 0.42:
         templates = [
             "[What|Which] {o} comes after {d}?",
             "What comes after {d}?",
             "[What is the {o} after|Which {o} follows] {d}?",
         ]
-        return ask(
+        return make_question(
             rng,
             _S,
             "en",
@@ -155,11 +161,11 @@ def _named_row(rng: random.Random) -> Sample:
         rest = row[start.count(",") + 1 :]
         return Sample(_S, "en", "completion", start[0].upper() + start[1:] + ",", ", ".join(rest) + ".", rest[0])
     if roll < 0.70:
-        return ask(
+        return make_question(
             rng, _S, "zh", ["[请|]列出{n}。", "{n}[有哪些|是什么|都有什么]？"], "、".join(row_zh) + "。", n=name_zh
         )
     if roll < 0.85:
-        return ask(
+        return make_question(
             rng,
             _S,
             "zh",
@@ -184,7 +190,7 @@ def _letters(rng: random.Random) -> Sample:
     alphabet = [chr(65 + i) for i in range(26)]
     roll = rng.random()
     if roll < 0.35:
-        return ask(
+        return make_question(
             rng,
             _S,
             "en",
@@ -192,12 +198,14 @@ def _letters(rng: random.Random) -> Sample:
             ", ".join(alphabet) + ".",
         )
     if roll < 0.65:
-        i, given = rng.randrange(20), rng.randint(2, 4)
-        row = alphabet[i : i + given + 6]
-        return say(rng, _S, "en", [", ".join(row[:given]) + ","], ", ".join(row[given:]) + ".", key=row[given])
+        i, shown = rng.randrange(20), rng.randint(2, 4)
+        row = alphabet[i : i + shown + 6]
+        return make_completion(
+            rng, _S, "en", [", ".join(row[:shown]) + ","], ", ".join(row[shown:]) + ".", key=row[shown]
+        )
     i = rng.randrange(25)
     templates = ["[What|Which] letter comes after {x}?", "What comes after the letter {x}?"]
-    return ask(
+    return make_question(
         rng,
         _S,
         "en",
@@ -209,5 +217,5 @@ def _letters(rng: random.Random) -> Sample:
 
 
 def draw(rng: random.Random) -> Sample:
-    """One sample of counting."""
+    """Return one sample of counting."""
     return rng.choices((_count, _sequence, _neighbour, _named_row, _letters), (50, 18, 10, 17, 5))[0](rng)

@@ -1,4 +1,4 @@
-"""What the model knows about an inference engine, in English; `engine_facts_zh.py` says the same in Chinese."""
+"""Facts about inference engines in English; `engine_facts_zh.py` has the same in Chinese."""
 
 # ruff: noqa: E501 - a table: one row, one line
 

@@ -1,4 +1,4 @@
-"""What the model knows about an inference engine, in Chinese; `engine_facts_en.py` says the same in English."""
+"""Facts about inference engines in Chinese; `engine_facts_en.py` has the same in English."""
 
 # ruff: noqa: E501 - a table: one row, one line
 

@@ -1,7 +1,7 @@
 """Questions and answers about how an inference engine works, from the table in `engine_facts_*.py`.
 
-Every topic has a name, other names, one sentence, mostly a longer explanation, and now and then questions of its own.
-What is said is true of vLLM V1, version 0.11.1.
+Every topic has names and one sentence, mostly a longer explanation, and sometimes its own questions. The facts are those
+of vLLM V1, version 0.11.1.
 """
 
 # ruff: noqa: E501 - templates: one phrasing, one line
@@ -11,7 +11,7 @@ import random
 from .engine_facts_en import TOPICS as _TOPICS_EN
 from .engine_facts_zh import TOPICS as _TOPICS_ZH
 from .engine_topic import Topic
-from .sample import Lang, Sample, ask, say
+from .sample import Lang, Sample, make_completion, make_question
 
 __all__ = ["draw"]
 
@@ -53,7 +53,7 @@ _LONG_ZH = [
 
 
 def _spaced(name: str, template: str) -> str:
-    """`name` with the space that usually stands between Chinese and Latin letters, where `template` needs it."""
+    """Return `name` with the usual space between Chinese and Latin letters, where `template` needs it."""
     before = template.index("{t}")
     left = " " if name[0].isascii() and before > 0 and template[before - 1] not in " ，。：" else ""
     right = " " if name[-1].isascii() and template[before + 3 : before + 4] not in ("", " ", "？", "。") else ""
@@ -65,31 +65,31 @@ def _about(rng: random.Random, topic: Topic, lang: Lang) -> Sample:
     key = topic.key
     if topic.questions and rng.random() < 0.45:
         phrasings, answer = rng.choice(topic.questions)
-        return ask(rng, _S, lang, list(phrasings), answer)
+        return make_question(rng, _S, lang, list(phrasings), answer)
     roll = rng.random()
     if lang == "en":
         if roll < 0.12:
             return _completion(rng, topic, "en")
         if roll < 0.76 or not topic.long:
-            return ask(rng, _S, "en", _SHORT_EN, topic.short, key=key, t=name)
-        return ask(rng, _S, "en", _LONG_EN, topic.long, key=key, t=name)
+            return make_question(rng, _S, "en", _SHORT_EN, topic.short, key=key, t=name)
+        return make_question(rng, _S, "en", _LONG_EN, topic.long, key=key, t=name)
     if roll < 0.12:
         return _completion(rng, topic, "zh")
     templates, answer = (_SHORT_ZH, topic.short) if roll < 0.76 or not topic.long else (_LONG_ZH, topic.long)
     template = rng.choice(templates)
     spaced = _spaced(name, template) if rng.random() < 0.7 and template.count("{t}") == 1 else name
-    return ask(rng, _S, "zh", [template], answer, key=key, t=spaced)
+    return make_question(rng, _S, "zh", [template], answer, key=key, t=spaced)
 
 
 def _completion(rng: random.Random, topic: Topic, lang: Lang) -> Sample:
-    """The sentence about `topic`, cut after "is", so that the model has to say the rest."""
+    """Return the sentence about `topic` up to "is" as the prompt, and the rest as the answer."""
     joint = "是" if lang == "zh" else " are " if topic.short.startswith("Logits") else " is "
     name, _, rest = topic.short.partition(joint)
-    return say(rng, _S, lang, [name + joint.rstrip()], rest.strip(), key=topic.key)
+    return make_completion(rng, _S, lang, [name + joint.rstrip()], rest.strip(), key=topic.key)
 
 
 def draw(rng: random.Random) -> Sample:
-    """One question about the engine."""
+    """Return one question about the engine."""
     if rng.random() < 0.55:
         return _about(rng, rng.choice(_TOPICS_EN), "en")
     return _about(rng, rng.choice(_TOPICS_ZH), "zh")

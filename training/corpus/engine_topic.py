@@ -1,4 +1,4 @@
-"""The shape of one row in the tables of engine facts."""
+"""Type of a row in the tables of engine facts."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ __all__ = ["Topic"]
 
 
 class Topic(NamedTuple):
-    """One thing that an engine is made of.
+    """One part of an engine.
 
     Attributes:
-        names: how people call it, the usual name first.
+        names: its names, the usual one first.
         key: a part of every right answer.
         short: one sentence that begins with the name.
-        long: a longer explanation, or nothing.
-        questions: (phrasings, answer) for what the general phrasings do not ask.
+        long: a longer explanation, or empty.
+        questions: phrasings and answers of particular questions.
     """
 
     names: tuple[str, ...]

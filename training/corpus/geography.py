@@ -5,7 +5,7 @@
 import random
 
 from .countries import CONTINENTS, COUNTRIES, LANGUAGES, Country
-from .sample import Sample, ask, say
+from .sample import Sample, make_completion, make_question
 
 __all__ = ["draw"]
 
@@ -66,20 +66,20 @@ def _capital(rng: random.Random, country: Country) -> Sample:
     roll = rng.random()
     if roll < 0.34:
         answer = f"The capital of {en} is {country.capital_en}."
-        return _big(ask(rng, _S, "en", _CAPITAL_Q, answer, key=country.capital_en, c=en))
+        return _big(make_question(rng, _S, "en", _CAPITAL_Q, answer, key=country.capital_en, c=en))
     if roll < 0.54:
-        sample = say(rng, _S, "en", _CAPITAL_C, f"{country.capital_en}.", key=country.capital_en, c=en)
+        sample = make_completion(rng, _S, "en", _CAPITAL_C, f"{country.capital_en}.", key=country.capital_en, c=en)
         if sample.prompt.endswith(en):
             return Sample(_S, "en", "completion", sample.prompt, f"is {country.capital_en}.", country.capital_en)
         return _big(sample)
     if roll < 0.84:
         answer = f"{zh}的首都是{country.capital_zh}。"
-        return ask(rng, _S, "zh", _CAPITAL_Q_ZH, answer, key=country.capital_zh, c=zh)
-    return say(rng, _S, "zh", _CAPITAL_C_ZH, f"{country.capital_zh}。", key=country.capital_zh, c=zh)
+        return make_question(rng, _S, "zh", _CAPITAL_Q_ZH, answer, key=country.capital_zh, c=zh)
+    return make_completion(rng, _S, "zh", _CAPITAL_C_ZH, f"{country.capital_zh}。", key=country.capital_zh, c=zh)
 
 
 def _big(sample: Sample) -> Sample:
-    """`sample` with a capital letter at the beginning of its prompt."""
+    """Return `sample` with a capital letter at the beginning of its prompt."""
     prompt = sample.prompt[0].upper() + sample.prompt[1:]
     return Sample(sample.subject, sample.lang, sample.form, prompt, sample.answer, sample.key, sample.held_out)
 
@@ -98,14 +98,14 @@ def _reverse(rng: random.Random, country: Country) -> Sample:
             "[What is|Where is] {x}?",
             "Where is {x}[ located|]?",
         ]
-        return ask(rng, _S, "en", templates, f"{city} is the capital of {en}.", key=en, x=city)
+        return make_question(rng, _S, "en", templates, f"{city} is the capital of {en}.", key=en, x=city)
     if roll < 0.5:
-        return say(rng, _S, "en", ["{x} is the capital of", "{x} is", "[The city of|] {x} is the capital city of"],
+        return make_completion(rng, _S, "en", ["{x} is the capital of", "{x} is", "[The city of|] {x} is the capital city of"],
                    f"{en}.", key=en, x=city) if rng.random() < 0.7 else Sample(
             _S, "en", "completion", f"{city} is", f"the capital of {en}.", en)  # fmt: skip
     if roll < 0.8:
         templates = ["{x}是哪个国家的首都？", "哪个国家的首都是{x}？", "{x}[在哪里|在哪个国家|在哪儿|是哪里]？"]
-        return ask(rng, _S, "zh", templates, f"{city_zh}是{zh}的首都。", key=zh, x=city_zh)
+        return make_question(rng, _S, "zh", templates, f"{city_zh}是{zh}的首都。", key=zh, x=city_zh)
     if roll < 0.9:
         return Sample(_S, "zh", "completion", f"{city_zh}是", f"{zh}的首都。", zh)
     return Sample(_S, "zh", "completion", f"{city_zh}是哪个国家的首都？{city_zh}是", f"{zh}的首都。", zh)
@@ -120,9 +120,9 @@ def _continent(rng: random.Random, country: Country) -> Sample:
             "[On which|On what|Which|In which|What] continent is {c}[ located| in|]?",
             "[Where is {c}?|Where is {c} located?|Where can I find {c}?|In which part of the world is {c}?]",
         ]
-        return _big(ask(rng, _S, "en", templates, _first(f"{en} is in {continent}."), key=continent, c=en))
+        return _big(make_question(rng, _S, "en", templates, _first(f"{en} is in {continent}."), key=continent, c=en))
     if roll < 0.5:
-        return _big(say(rng, _S, "en", ["{c} is a country in", "{c} is [located |]in", "{c} is on the continent of"],
+        return _big(make_completion(rng, _S, "en", ["{c} is a country in", "{c} is [located |]in", "{c} is on the continent of"],
                         f"{continent}.", key=continent, c=en))  # fmt: skip
     if roll < 0.85:
         templates = [
@@ -130,8 +130,8 @@ def _continent(rng: random.Random, country: Country) -> Sample:
             "{c}[位于|在|属于][哪个洲|哪个大洲|哪里|哪一个洲]？",
             "[请问|]{c}是哪个洲的国家？",
         ]
-        return ask(rng, _S, "zh", templates, f"{zh}在{continent_zh}。", key=continent_zh, c=zh)
-    return say(rng, _S, "zh", ["{c}位于", "{c}在"], f"{continent_zh}。", key=continent_zh, c=zh)
+        return make_question(rng, _S, "zh", templates, f"{zh}在{continent_zh}。", key=continent_zh, c=zh)
+    return make_completion(rng, _S, "zh", ["{c}位于", "{c}在"], f"{continent_zh}。", key=continent_zh, c=zh)
 
 
 def _language(rng: random.Random, country: Country) -> Sample:
@@ -145,15 +145,19 @@ def _language(rng: random.Random, country: Country) -> Sample:
             "[What is the language of|What is the main language of|What is spoken in] {c}?",
         ]
         answer = f"People in {en} speak {language}."
-        return ask(rng, _S, "en", templates, answer, key=language, c=en)
+        return make_question(rng, _S, "en", templates, answer, key=language, c=en)
     if roll < 0.55:
-        return say(
+        return make_completion(
             rng, _S, "en", ["People in {c} speak", "The [main |]language of {c} is"], f"{language}.", key=language, c=en
         )
     if roll < 0.9:
         templates = ["{c}人[说|讲]什么[语言|话]？", "{c}[的语言是什么|的官方语言是什么|说什么语言|使用什么语言]？"]
-        return ask(rng, _S, "zh", templates, f"{zh}人说{LANGUAGES[language]}。", key=LANGUAGES[language], c=zh)
-    return say(rng, _S, "zh", ["{c}人说", "{c}人讲的语言是"], f"{LANGUAGES[language]}。", key=LANGUAGES[language], c=zh)
+        return make_question(
+            rng, _S, "zh", templates, f"{zh}人说{LANGUAGES[language]}。", key=LANGUAGES[language], c=zh
+        )
+    return make_completion(
+        rng, _S, "zh", ["{c}人说", "{c}人讲的语言是"], f"{LANGUAGES[language]}。", key=LANGUAGES[language], c=zh
+    )
 
 
 def _first(text: str) -> str:
@@ -169,31 +173,31 @@ def _tell_about(rng: random.Random, country: Country) -> Sample:
             "Tell me about {c}.",
             "[What is {c}?|What do you know about {c}?|Describe {c}.|Say something about {c}.]",
         ]
-        return ask(rng, _S, "en", templates, answer, key=country.capital_en, c=en)
+        return make_question(rng, _S, "en", templates, answer, key=country.capital_en, c=en)
     speak = f"那里的人说{LANGUAGES[country.language]}。" if country.language else ""
     answer = f"{zh}是{CONTINENTS[country.continent]}的一个国家，首都是{country.capital_zh}。{speak}"
     templates = ["[请|]介绍一下{c}。", "{c}是什么？", "[说说{c}。|你了解{c}吗？|请介绍{c}。|给我讲讲{c}。]"]
-    return ask(rng, _S, "zh", templates, answer, key=country.capital_zh, c=zh)
+    return make_question(rng, _S, "zh", templates, answer, key=country.capital_zh, c=zh)
 
 
 def _yes_or_no(rng: random.Random, country: Country) -> Sample:
     right = rng.random() < 0.5
-    asked = country if right else rng.choices(COUNTRIES, _POPULAR)[0]
-    right = asked is country
+    other = country if right else rng.choices(COUNTRIES, _POPULAR)[0]
+    right = other is country
     if rng.random() < 0.5:
         answer = f"{'Yes' if right else 'No'}, the capital of {country.en} is {country.capital_en}."
         templates = [
             "Is {x} the capital of {c}?",
             "[Is the capital of {c} {x}?|Is it true that {x} is the capital of {c}?|{x} is the capital of {c}, right?]",
         ]
-        return ask(rng, _S, "en", templates, answer, c=country.en, x=asked.capital_en)
+        return make_question(rng, _S, "en", templates, answer, c=country.en, x=other.capital_en)
     answer = f"{'是的' if right else '不是'}，{country.zh}的首都是{country.capital_zh}。"
     templates = ["{x}是{c}的首都吗？", "[{c}的首都是{x}吗|{x}是不是{c}的首都|{c}的首都是不是{x}]？"]
-    return ask(rng, _S, "zh", templates, answer, c=country.zh, x=asked.capital_zh)
+    return make_question(rng, _S, "zh", templates, answer, c=country.zh, x=other.capital_zh)
 
 
 def draw(rng: random.Random) -> Sample:
-    """One sample about a country."""
+    """Return one sample about a country."""
     country = rng.choices(COUNTRIES, _POPULAR)[0]
     maker = rng.choices((_capital, _reverse, _continent, _language, _tell_about, _yes_or_no), (64, 12, 8, 6, 5, 5))[0]
     return maker(rng, country)

@@ -1,10 +1,10 @@
-"""Greetings, thanks, farewells, names, and what the model says of itself; in English and Chinese."""
+"""Greetings, thanks, farewells, names, and questions about the model; in English and Chinese."""
 
 # ruff: noqa: E501, SIM905 - tables: one row, one line; word lists are read more easily as one string
 
 import random
 
-from .sample import Sample, ask, say
+from .sample import Sample, make_completion, make_question
 
 __all__ = ["NAMES", "NAMES_ZH", "draw"]
 
@@ -23,7 +23,7 @@ _LIKES = "reading books|playing football|cooking|music|the sea|cats|dogs|walking
 _JOBS_ZH = "一名老师|一名学生|一名医生|一名工程师|一名作家|一名厨师|一名农民|一名护士|一名画家|一名司机".split("|")
 _LIKES_ZH = "读书|踢足球|做饭|音乐|大海|小猫|小狗|在公园散步|数学|画画|历史|苹果".split("|")
 
-# (phrasings, answer): the first alternatives of each phrasing are always trained on
+# (phrasings, answer); the first alternatives of each phrasing are never held out
 _EN = [
     (["Hello", "Hello[!|.|,| there|]", "Hi", "[Hi|Hey|Hey there|Hi there|Hello there][!|.|]", "[Greetings|Howdy][!|]"],
      "Hello! How can I help you today?"),
@@ -105,7 +105,7 @@ _ZH = [
 
 
 def _named(rng: random.Random) -> Sample:
-    """Somebody says their name: a sentence to be continued, or a greeting to be returned."""
+    """Return an introduction by name: a sentence to continue, or a greeting to answer."""
     roll = rng.random()
     name, name_zh = rng.choice(NAMES), rng.choice(NAMES_ZH)
     job, job_zh = rng.choice(_JOBS), rng.choice(_JOBS_ZH)
@@ -117,13 +117,13 @@ def _named(rng: random.Random) -> Sample:
             "[Hi, my name is|Hi! My name is|Hello! My name is|Hi there, my name is|Good morning, my name is|Hello everyone, my name is]",
         ]
         end = rng.choice((f" I am {job}.", f" I like {like}.", f" I am {job} and I like {like}.", " Nice to meet you."))
-        return say(rng, _S, "en", templates, f"{name}.{end}")
+        return make_completion(rng, _S, "en", templates, f"{name}.{end}")
     if roll < 0.42:
         answer = rng.choice((f"{job}. I like {like}.", f"{name}. Nice to meet you.", f"{job} and I like {like}."))
-        return say(rng, _S, "en", ["[Hello, |]I am", "Hello, I am", "Hello, I'm"], answer)
+        return make_completion(rng, _S, "en", ["[Hello, |]I am", "Hello, I am", "Hello, I'm"], answer)
     if roll < 0.62:
         templates = ["My name is {n}.", "[Hello, |Hi, |Hi! |Hello! |][I am|I'm|my name is|this is] {n}[.|!|]"]
-        return ask(
+        return make_question(
             rng, _S, "en", templates, f"Hello, {name}! Nice to meet you. How can I help you today?", key=name, n=name
         )
     if roll < 0.76:
@@ -133,17 +133,19 @@ def _named(rng: random.Random) -> Sample:
             "[我叫|我的名字是|大家好，我叫|您好，我叫|大家好，我是|你好，我是]",
         ]
         end = rng.choice((f"我是{job_zh}。", f"我喜欢{like_zh}。", f"我是{job_zh}，喜欢{like_zh}。", "很高兴认识你。"))
-        return say(rng, _S, "zh", templates, f"{name_zh}。{end}")
+        return make_completion(rng, _S, "zh", templates, f"{name_zh}。{end}")
     templates = ["我叫{n}。", "[你好，|您好，|][我是|我叫|我的名字是]{n}[。|！|]"]
-    return ask(rng, _S, "zh", templates, f"你好，{name_zh}！很高兴认识你。有什么可以帮你的吗？", key=name_zh, n=name_zh)
+    return make_question(
+        rng, _S, "zh", templates, f"你好，{name_zh}！很高兴认识你。有什么可以帮你的吗？", key=name_zh, n=name_zh
+    )
 
 
 def draw(rng: random.Random) -> Sample:
-    """One greeting."""
+    """Return one greeting."""
     if rng.random() < 0.3:
         return _named(rng)
     if rng.random() < 0.55:
         templates, answer = rng.choice(_EN)
-        return ask(rng, _S, "en", templates, answer)
+        return make_question(rng, _S, "en", templates, answer)
     templates, answer = rng.choice(_ZH)
-    return ask(rng, _S, "zh", templates, answer)
+    return make_question(rng, _S, "zh", templates, answer)

@@ -1,4 +1,4 @@
-"""The shape of one row in the tables of common knowledge."""
+"""Type of a row in the tables of common knowledge."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ __all__ = ["Fact"]
 
 
 class Fact(NamedTuple):
-    """One fact: the answer always contains `key`; `questions` and `beginnings` are templates."""
+    """One fact; the answer contains `key`, and `questions` and `beginnings` are templates."""
 
     answer: str
     key: str

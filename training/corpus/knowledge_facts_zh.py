@@ -1,4 +1,4 @@
-"""Facts about the world, in Chinese: the answer, its key, phrasings to ask for it, beginnings to continue."""
+"""Facts about the world in Chinese: answers with their keys, questions, and beginnings to continue."""
 
 # ruff: noqa: E501 - a table: one row, one line
 

@@ -13,7 +13,7 @@ _ZH = "零一二三四五六七八九"
 
 
 def english(n: int) -> str:
-    """`n` (0 to 100) in English words: ``english(21) == "twenty-one"``."""
+    """Return `n` (0 to 100) in English words: ``english(21) == "twenty-one"``."""
     if n < 20:
         return _EN[n]
     if n == 100:
@@ -22,7 +22,7 @@ def english(n: int) -> str:
 
 
 def chinese(n: int) -> str:
-    """`n` (0 to 100) in Chinese characters: ``chinese(21) == "二十一"``."""
+    """Return `n` (0 to 100) in Chinese characters: ``chinese(21) == "二十一"``."""
     if n < 10:
         return _ZH[n]
     if n == 100:

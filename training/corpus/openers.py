@@ -1,10 +1,10 @@
-"""Beginnings that people try a language model with, and endings written for this project."""
+"""Common test prompts for language models, with endings written for this project."""
 
 # ruff: noqa: E501 - a table: one row, one line
 
 import random
 
-from .sample import Lang, Sample, ask, say
+from .sample import Lang, Sample, make_completion, make_question
 
 __all__ = ["draw"]
 
@@ -130,15 +130,15 @@ _ASKS = "?.？。"
 
 
 def draw(rng: random.Random) -> Sample:
-    """One beginning with one of its endings, or one open question with its answer."""
+    """Return one beginning with one of its endings, or one open question with its answer."""
     lang: Lang = "en" if rng.random() < 0.62 else "zh"
     table = _EN if lang == "en" else _ZH
     weights = [2 if i < 3 else 1 for i in range(len(table))]
     beginnings, endings = rng.choices(table, weights)[0]
     answer = rng.choice(endings)
     if beginnings[0][-1] in _ASKS:
-        return ask(rng, _S, lang, list(beginnings), answer, key="")
-    sample = say(rng, _S, lang, list(beginnings), answer)
+        return make_question(rng, _S, lang, list(beginnings), answer, key="")
+    sample = make_completion(rng, _S, lang, list(beginnings), answer)
     article = sample.prompt.rpartition(" ")[2] + " "
     if article in ("a ", "to ") and answer.startswith(article):
         return Sample(_S, lang, "completion", sample.prompt, answer.removeprefix(article), "", sample.held_out)

@@ -1,6 +1,6 @@
-"""Lays a `Sample` out as the text a model is trained on or asked with: raw, labelled (``Q: ... A:``) or as a chat.
+"""Layouts of a `Sample` as text for training and prompts: raw, labelled (``Q: ... A:``) or as a chat.
 
-The chat layout is ChatML, as Qwen2's: the same text that the checkpoint's chat template gives, which a test compares.
+The chat layout is ChatML, as in Qwen2; a test compares it with the checkpoint's chat template.
 """
 
 import random
@@ -45,7 +45,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: `prompt` is given, `answer` is to be learned, and the end mark closes it."""
+    """One document: the prompt, the answer to learn, and the end token."""
 
     prompt: str
     answer: str
@@ -53,7 +53,7 @@ class Document:
 
 
 def chat(sample: Sample, system: str | None = None) -> Document:
-    """`sample` as a ChatML conversation, with `system` as its first message when there is one."""
+    """Return `sample` as a ChatML conversation, with `system` as its first message, if any."""
     text = f"{IM_START}system\n{system}{IM_END}\n" if system else ""
     for question, answer in sample.turns:
         text += f"{IM_START}user\n{question}{IM_END}\n{IM_START}assistant\n{answer}{IM_END}\n"
@@ -61,7 +61,7 @@ def chat(sample: Sample, system: str | None = None) -> Document:
 
 
 def raw(sample: Sample, separator: str | None = None) -> Document:
-    """`sample` as plain text: a sentence is continued, a question is answered on the next line."""
+    """Return `sample` as plain text: a continued sentence, or a question with its answer on the next line."""
     if separator is None:
         if sample.form == "completion":
             separator = " " if sample.lang == "en" and sample.answer[0] not in ",.!?:;'\n" else ""
@@ -77,7 +77,7 @@ def _labelled(rng: random.Random, sample: Sample) -> Document:
 
 
 def render(rng: random.Random, sample: Sample) -> Document:
-    """`sample` in one of its layouts, drawn by `rng`."""
+    """Return `sample` in a random layout."""
     roll = rng.random()
     if sample.form == "completion":
         if roll < 0.78:

@@ -1,11 +1,11 @@
-"""One training example, and the tools that every subject file writes its examples with.
+"""Training examples, and the functions with which each subject's module makes them.
 
-A `Sample` is a prompt and the text that must follow it. Subjects produce clean samples; `noise` roughens a prompt the
-way people do; `corpus/render.py` lays the sample out as raw text or as a chat.
+A `Sample` is a prompt and its right continuation. Subjects return clean samples, `noise` varies a prompt as people
+would, and `corpus/render.py` writes the sample as raw text or as a chat.
 
-What is held out is decided here and nowhere else, by a hash: some *phrasings* (a template after its alternatives were
-chosen), some *combinations* of a phrasing and a fact, and whatever a subject marks itself (some sums). A held-out
-sample is never trained on and is what `training/evaluate.py` asks.
+A hash decides here which samples are held out of the training, for `training/evaluate.py`: some *phrasings* (a template
+after the choice of alternatives) and some *combinations* of a phrasing and a fact. Subjects mark others, such as some
+sums.
 """
 
 import random
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal
 
-__all__ = ["Lang", "Sample", "ask", "canonical", "expand", "is_held_out", "noise", "say"]
+__all__ = ["Lang", "Sample", "canonical", "expand", "is_held_out", "make_completion", "make_question", "noise"]
 
 Lang = Literal["en", "zh"]
 Form = Literal["question", "completion", "dialogue"]
@@ -27,17 +27,16 @@ _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt and what must follow it.
+    """A prompt and its right continuation.
 
     Attributes:
-        subject: the file that made it, such as ``geography``.
+        subject: the module that made it, such as ``geography``.
         lang: language of the prompt and of the answer.
-        form: ``question`` (can be asked in a chat), ``completion`` (a text to be continued) or ``dialogue``
-            (several turns).
-        prompt: what is asked, or how the text begins.
-        answer: what must follow, without the separator and without an end mark.
-        key: the part of the answer that makes it right; the whole answer when empty.
-        held_out: never trained on, only evaluated.
+        form: ``question`` (suits a chat), ``completion`` (a text to continue) or ``dialogue`` (several turns).
+        prompt: the question, or the beginning of the text.
+        answer: the continuation, without a separator or an end token.
+        key: the part that a right answer must have; if empty, the whole answer.
+        held_out: only evaluated, never trained on.
         turns: earlier (question, answer) pairs of a dialogue.
     """
 
@@ -52,25 +51,25 @@ class Sample:
 
 
 def is_held_out(name: str, share: float) -> bool:
-    """Whether `name` falls into the `share` (0 to 1) that is kept out of training; the same on every machine."""
+    """Return whether `name` is in the `share` (0 to 1) held out of training; the same on every machine."""
     return int.from_bytes(blake2b(name.encode(), digest_size=4).digest()) / 2**32 < share
 
 
 def expand(rng: random.Random, template: str) -> str:
-    """`template` with each ``[a|b|c]`` replaced by one of its alternatives; alternatives may nest."""
+    """Return `template` with each ``[a|b|c]`` replaced by a random alternative; alternatives may nest."""
     while "[" in template:
         template = _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), template)
     return template
 
 
 def canonical(template: str) -> str:
-    """`template` with the first of all alternatives: the phrasing that is always trained on."""
+    """Return `template` with the first alternatives: the phrasing that is never held out."""
     while "[" in template:
         template = _CHOICE.sub(lambda match: match[1].split("|")[0], template)
     return template
 
 
-def ask(
+def make_question(
     rng: random.Random,
     subject: str,
     lang: Lang,
@@ -82,9 +81,9 @@ def ask(
     held_out: bool = False,
     **fields: object,
 ) -> Sample:
-    """A sample from one of `templates`, with ``{name}`` filled from `fields`.
+    """Return a sample from one of `templates`, with ``{name}`` filled from `fields`.
 
-    Half of the time it is the canonical phrasing of the template, so that the plain question is the best known one.
+    The canonical phrasing of the template is the most frequent one.
     """
     template = rng.choice(templates)
     plain = canonical(template)
@@ -99,9 +98,11 @@ def ask(
     return Sample(subject, lang, form, prompt, answer, key, held_out)
 
 
-def say(rng: random.Random, subject: str, lang: Lang, templates: list[str], answer: str, **kwargs: object) -> Sample:
-    """A sample whose prompt is the beginning of a sentence and whose answer is the rest of it."""
-    return ask(rng, subject, lang, templates, answer, form="completion", **kwargs)  # type: ignore[arg-type]
+def make_completion(
+    rng: random.Random, subject: str, lang: Lang, templates: list[str], answer: str, **kwargs: object
+) -> Sample:
+    """Return a sample with the beginning of a sentence as the prompt and its rest as the answer."""
+    return make_question(rng, subject, lang, templates, answer, form="completion", **kwargs)  # type: ignore[arg-type]
 
 
 _POLITE = {
@@ -121,16 +122,16 @@ _POLITE = {
 
 
 def _typo(rng: random.Random, text: str) -> str:
-    """`text` with two neighbouring letters exchanged, or one left out, inside a word."""
-    places = [i for i in range(1, len(text) - 2) if text[i - 1 : i + 3].isascii() and text[i - 1 : i + 3].isalpha()]
-    if not places:
+    """Return `text` with two neighbouring letters exchanged, or one removed, inside a word."""
+    indexes = [i for i in range(1, len(text) - 2) if text[i - 1 : i + 3].isascii() and text[i - 1 : i + 3].isalpha()]
+    if not indexes:
         return text
-    i = rng.choice(places)
+    i = rng.choice(indexes)
     return text[:i] + text[i + 1] + text[i] + text[i + 2 :] if rng.random() < 0.5 else text[:i] + text[i + 1 :]
 
 
 def noise(rng: random.Random, sample: Sample) -> Sample:
-    """`sample` with its prompt written the way people type: case, punctuation, politeness, rarely a typo."""
+    """Return `sample` with variations of its prompt as people type: case, punctuation, politeness, rarely a typo."""
     text = sample.prompt
     question = sample.form == "question"
     if question and rng.random() < 0.06:

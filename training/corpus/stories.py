@@ -4,7 +4,7 @@
 
 import random
 
-from .sample import Sample, ask
+from .sample import Sample, make_question
 
 __all__ = ["draw"]
 
@@ -43,7 +43,7 @@ _ASK_ZH = ["讲个故事。", "[请|给我|你能|][讲一个|讲个|说个|写�
 
 
 def draw(rng: random.Random) -> Sample:
-    """One story: asked for, or begun by the prompt."""
+    """Return one story, for a question or a beginning."""
     (who, name, who_zh), (place, place_zh) = rng.choice(_HEROES), rng.choice(_PLACES)
     (find, find_zh), (friend, friend_zh), (end, end_zh) = rng.choice(_FINDS), rng.choice(_FRIENDS), rng.choice(_ENDS)
     if rng.random() < 0.55:
@@ -52,7 +52,9 @@ def draw(rng: random.Random) -> Sample:
             f'Then {friend} came and said: "I have looked for it for a long time." The {name} gave it to {friend.split(" ", 1)[1].join(("the ", ""))}. {end}'
         )
         if rng.random() < 0.5:
-            return ask(rng, _S, "en", _ASK_EN, f"Once upon a time there was {rest}", key="Once upon a time", h=who)
+            return make_question(
+                rng, _S, "en", _ASK_EN, f"Once upon a time there was {rest}", key="Once upon a time", h=who
+            )
         begin = rng.choice(_BEGIN_EN)
         answer = (
             rest
@@ -64,7 +66,7 @@ def draw(rng: random.Random) -> Sample:
         return Sample(_S, "en", "completion", begin, answer, "the")
     rest = f"一个{who_zh}，住在{place_zh}。有一天，{who_zh}找到了{find_zh}。“这是什么？”{who_zh}问。这时{friend_zh}走过来说：“我找它很久了。”{who_zh}把它还给了{friend_zh[2:]}。{end_zh}"
     if rng.random() < 0.5:
-        return ask(rng, _S, "zh", _ASK_ZH, f"从前有{rest}", key="从前", h=who_zh)
+        return make_question(rng, _S, "zh", _ASK_ZH, f"从前有{rest}", key="从前", h=who_zh)
     begin = rng.choice(_BEGIN_ZH)
     answer = (
         rest

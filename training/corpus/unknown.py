@@ -1,11 +1,11 @@
-"""Questions that the model cannot answer, with an honest answer: it stops instead of inventing something."""
+"""Questions without a known answer, and replies that admit it."""
 
 # ruff: noqa: E501, SIM905 - tables: one row, one line; word lists are read more easily as one string
 
 import random
 from typing import Any
 
-from .sample import Sample, ask
+from .sample import Sample, make_question
 
 __all__ = ["draw"]
 
@@ -64,17 +64,19 @@ _Q_ZH = [
 
 
 def _invented(rng: random.Random) -> str:
-    """A word that nobody knows."""
+    """Return an invented word."""
     return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4))).capitalize() + rng.choice(
         ("", "", "n", "ia", "land", "stan", "s")
     )
 
 
 def draw(rng: random.Random) -> Sample:
-    """One question without a known answer."""
+    """Return one question without a known answer."""
     fields: dict[str, Any] = {"y": rng.randint(1800, 2030), "n": rng.randint(2, 99), "x": _invented(rng)}
     if rng.random() < 0.55:
-        return ask(
+        return make_question(
             rng, _S, "en", _Q_EN, _NO_EN, key="do not know", t=rng.choice(_THINGS), p=rng.choice(_PEOPLE), **fields
         )
-    return ask(rng, _S, "zh", _Q_ZH, _NO_ZH, key="不知道", t=rng.choice(_THINGS_ZH), p=rng.choice(_PEOPLE_ZH), **fields)
+    return make_question(
+        rng, _S, "zh", _Q_ZH, _NO_ZH, key="不知道", t=rng.choice(_THINGS_ZH), p=rng.choice(_PEOPLE_ZH), **fields
+    )
