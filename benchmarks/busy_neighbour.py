@@ -27,9 +27,9 @@ from tracellm.bench.figures import Spread, number
 
 __all__ = ["HEADS", "WAYS", "main", "measure", "neighbour_table"]
 
-Taken = dict[tuple[str, int], list[tuple[float, float]]]
+Times = dict[tuple[str, int], list[tuple[float, float]]]
 _ROOT = Path(__file__).parents[1]
-_OWN = ("OMP_", "GOMP_", "KMP_")
+_OPENMP = ("OMP_", "GOMP_", "KMP_")
 _SPINS = "GOMP_SPINCOUNT"
 WAYS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "default": ("", {}),
@@ -59,31 +59,31 @@ for round, _ in enumerate(sys.stdin):
 """
 
 
-def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model: str = "", tokens: int = 64) -> Taken:
+def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model: str = "", tokens: int = 64) -> Times:
     """Return milliseconds per step, and the share of CPU time that others had, for each variant and round."""
-    taken: Taken = {(way, beside): [] for way in ways for beside in neighbours}
+    times: Times = {(way, beside): [] for way in ways for beside in neighbours}
     with ExitStack() as stack:
-        asked = {way: stack.enter_context(_engine(way, model, tokens)) for way in ways}
+        processes = {way: stack.enter_context(_engine(way, model, tokens)) for way in ways}
         for number_of_round in range(1 + repeats):
             first = number_of_round % len(ways)
             for beside in neighbours:
                 with _loops(beside):
                     for way in [*ways[first:], *ways[:first]]:
                         busy = Busy()
-                        step, used = map(float, _ask(asked[way]).split())
+                        step, used = map(float, _ask(processes[way]).split())
                         if number_of_round:
-                            taken[way, beside].append((step, busy.elsewhere(used)))
-    return taken
+                            times[way, beside].append((step, busy.elsewhere(used)))
+    return times
 
 
 @contextmanager
 def _engine(way: str, model: str, tokens: int) -> Iterator["subprocess.Popen[str]"]:
     """Context with a process that decodes the batch for each line of its stdin."""
     begin, variables = WAYS[way]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OPENMP)}
     command = [sys.executable, "-c", begin + _SCRIPT, model, str(tokens)]
     with subprocess.Popen(
-        command, cwd=_ROOT, env={**kept, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=_ROOT, env={**inherited, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         if not process.stdout.readline():
@@ -106,25 +106,26 @@ def _loops(count: int) -> Iterator[None]:
     try:
         yield
     finally:
-        for one in looping:
-            one.kill()
-            one.wait()
+        for process in looping:
+            process.kill()
+            process.wait()
 
 
-def neighbour_table(taken: Taken) -> str:
+def neighbour_table(times: Times) -> str:
     """Return the table in Markdown."""
     rows = []
-    medians = {key: statistics.median(step for step, _ in values) for key, values in taken.items()}
-    fewest = min(beside for _, beside in taken)
-    for (way, beside), values in taken.items():
+    medians = {key: statistics.median(step for step, _ in values) for key, values in times.items()}
+    fewest = min(beside for _, beside in times)
+    for (way, beside), values in times.items():
         default = medians.get(("default", beside))
-        ratio: dict[str, Any] = {
+        compared: dict[str, Any] = {
             "without": medians[way, beside] / medians[way, fewest],
             "default": medians[way, beside] / default if default else None,
         }
-        told = [number(one) if one is not None else "" for one in ratio.values()]
-        others = statistics.median(share for _, share in values)
-        rows.append([f"`{way}`", str(beside), str(Spread.of([step for step, _ in values])), *told, f"{others:.0%}"])
+        ratios = [number(value) if value is not None else "" for value in compared.values()]
+        other_share = statistics.median(share for _, share in values)
+        steps = Spread.of([step for step, _ in values])
+        rows.append([f"`{way}`", str(beside), str(steps), *ratios, f"{other_share:.0%}"])
     return table(HEADS, rows)
 
 
@@ -136,8 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--model", default="", metavar="FOLDER", help="another model than the embedded one")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of each request")
-    given = parser.parse_args(arguments)
-    print(neighbour_table(measure(given.ways, given.neighbours, given.repeats, given.model, given.tokens)))
+    options = parser.parse_args(arguments)
+    print(neighbour_table(measure(options.ways, options.neighbours, options.repeats, options.model, options.tokens)))
     print(f"{machine(['torch'])}, {os.cpu_count()} processors")
 
 

@@ -46,7 +46,7 @@ def main() -> None:
     if list(options.ways) != [*WAYS_ON[options.device]]:
         further.append(f"--ways {' '.join(options.ways)}")
     if options.device == "cpu" and options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
-        _tell("this processor has no instructions for bfloat16, and will be very slow; use --dtype float32")
+        _log("this processor has no instructions for bfloat16, and will be very slow; use --dtype float32")
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = options.checkpoints or Path(temporary)
@@ -56,11 +56,11 @@ def main() -> None:
                 if options.json:
                     print(json.dumps(figures), flush=True)
                 full_command = " ".join([command, f"--only {name}", *further, "--write"])
-                made = {lang: comparison(figures, lang, full_command, describe(options.threads)) for lang in PAGES}
+                tables = {lang: comparison(figures, lang, full_command, describe(options.threads)) for lang in PAGES}
                 if not options.json:
-                    print(made["en"], flush=True)
+                    print(tables["en"], flush=True)
                 if options.write:
-                    write_pages(PAGES, f"compare-{name}", made)
+                    write_pages(PAGES, f"compare-{name}", tables)
     except EngineFailed as error:
         sys.exit(f"compare.py: {error}")
 
@@ -83,11 +83,11 @@ def _plan(options: argparse.Namespace, folder: Path) -> Plan:
         requests=options.requests,
         outputs=parse_lengths("--output-len", options.output_len) if options.output_len else None,
         check_requests=options.check,
-        tell=_tell,
+        log=_log,
     )
 
 
-def _tell(message: str) -> None:
+def _log(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 

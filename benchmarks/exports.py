@@ -28,9 +28,10 @@ def measure(folder: Path, form: str) -> str:
     spans = len(run.trace.spans)
     before = time.process_time()
     size = sum(map(len, export(run, form.partition(".")[0], name=form)))
-    took = time.process_time() - before
+    cpu_seconds = time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return f"{form:12}{spans:9,} spans {took / spans * 1e6:6.1f} µs/span {size / spans:6.0f} bytes/span {peak:7.0f} MB"
+    cost = f"{cpu_seconds / spans * 1e6:6.1f} µs/span {size / spans:6.0f} bytes/span"
+    return f"{form:12}{spans:9,} spans {cost} {peak:7.0f} MB"
 
 
 def main() -> None:

@@ -122,24 +122,24 @@ async def leave(times: int) -> Counter[int]:
     llm = AsyncLLM(**ENGINE, stat_loggers=[Running])
     stays = llm.generate("a", SamplingParams(max_tokens=1000, ignore_eos=True), "stays")
     await anext(stays)
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     number = 0
-    while sum(found.values()) < times:
+    while sum(counts.values()) < times:
         number += 1
-        leaves = llm.generate("b", LONG, f"leaves-{number}")
+        aborted = llm.generate("b", LONG, f"leaves-{number}")
         for _ in range(3):
-            await anext(leaves)
-        seen = Running.latest.steps
-        before = len(seen)
-        await leaves.aclose()
-        while len(seen) < before + 1 or seen[-1] > 1:
+            await anext(aborted)
+        running_counts = Running.latest.steps
+        before = len(running_counts)
+        await aborted.aclose()
+        while len(running_counts) < before + 1 or running_counts[-1] > 1:
             if (await anext(stays)).finished:
                 stays = llm.generate("a", SamplingParams(max_tokens=1000, ignore_eos=True), f"stays-{number}")
                 break
         else:
-            found[sum(running > 1 for running in seen[before:])] += 1
+            counts[sum(running > 1 for running in running_counts[before:])] += 1
     llm.shutdown()
-    return found
+    return counts
 
 
 def report(name: str, measure: Callable[[], float], times: int) -> None:

@@ -73,13 +73,13 @@ class Run:
         """Names of the variants, the bare one first."""
         return [_BARE, _DEFAULT, *self.details]
 
-    def folder(self, place: Path) -> Path:
+    def folder(self, parent: Path) -> Path:
         """Return the checkpoint's folder, made in `place` if needed."""
         if not self.model:
             return _ROOT / "tracellm" / "tiny"
         from tests.checkpoints import make_checkpoint
 
-        return Path(make_checkpoint(place / "checkpoint", "qwen2", **self.model))
+        return Path(make_checkpoint(parent / "checkpoint", "qwen2", **self.model))
 
 
 RUNS = {
@@ -92,13 +92,13 @@ _PLACES = {"overhead": ("tiny", "qwen2"), "vllm-overhead": ("vllm",)}
 """The variants of each table in the documentation."""
 
 
-def compare(run: Run, python: str, repeats: int, place: Path) -> tuple[dict[str, Figures], dict[str, Any]]:
+def compare(run: Run, python: str, repeats: int, parent: Path) -> tuple[dict[str, Figures], dict[str, Any]]:
     """Return each variant's speed, its slowdown in per cent against the bare run of its round, and the versions.
 
     Raises:
         EngineFailed: an engine could not be started; the message has the reason.
     """
-    folder = run.folder(place)
+    folder = run.folder(parent)
     vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
     workload = random_workload(vocab_size, _BATCH, _PROMPT, Lengths(run.tokens, run.tokens))
     settings = {
@@ -115,8 +115,8 @@ def compare(run: Run, python: str, repeats: int, place: Path) -> tuple[dict[str,
         engines = {}
         for way in run.ways:
             recorded = {"recorded": None if way == _BARE else way}
-            one = EngineProcess(run.module, python, settings | recorded, _processors(), place / f"{way}.log")
-            engines[way] = stack.enter_context(one)
+            engine = EngineProcess(run.module, python, settings | recorded, _processors(), parent / f"{way}.log")
+            engines[way] = stack.enter_context(engine)
         return _turns(engines, workload, repeats), engines[_BARE].about
 
 
@@ -192,14 +192,14 @@ def main() -> None:
     chosen = options.only or [*RUNS]
     if "vllm" in chosen and not Path(options.vllm).exists():
         parser.error(f"there is no vLLM at {options.vllm}: scripts/install-vllm.sh makes one; or see --only")
-    for place, names in _PLACES.items():
+    for page_mark, names in _PLACES.items():
         if not set(names) & set(chosen):
             continue
         if options.write and not set(names) <= set(chosen):
             parser.error(f"the documentation shows {' and '.join(names)} in one table: measure all of it")
         figures: dict[str, dict[str, Figures]] = {}
         about: dict[str, Any] = {}
-        for name in (one for one in names if one in chosen):
+        for name in (run for run in names if run in chosen):
             python = options.vllm if name == "vllm" else sys.executable
             try:
                 with tempfile.TemporaryDirectory() as folder:
@@ -210,10 +210,10 @@ def main() -> None:
         on = ", ".join([machine(), *(f"{name} {about[name]}" for name in ("torch", "vllm") if name in about)])
         command = f"python benchmarks/overhead.py{only} --write"
         notes = (made_by.format(command=command, machine=on) for made_by in MADE_BY)
-        made = {lang: overhead_table(figures, lang, note) for lang, note in zip(LANGUAGES, notes, strict=True)}
-        print(json.dumps(figures) if options.json else made["en"])
+        tables = {lang: overhead_table(figures, lang, note) for lang, note in zip(LANGUAGES, notes, strict=True)}
+        print(json.dumps(figures) if options.json else tables["en"])
         if options.write:
-            write_pages(COST_PAGES, place, made)
+            write_pages(COST_PAGES, page_mark, tables)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes the tables of benchmarks into the documentation, with the machine, the date and the command.
+"""Writer of the benchmarks' tables in the documentation, with the machine, the date and the command.
 
 A benchmark's output is between `<!-- made: NAME -->` and `<!-- end -->` on a page.
 """
@@ -18,18 +18,18 @@ _ROOT = Path(__file__).parents[1]
 COST_PAGES = {"en": _ROOT / "docs" / "probe-cost.md", "zh": _ROOT / "docs" / "zh" / "probe-cost.md"}
 
 
-def write_pages(pages: Mapping[str, Path], name: str, made: Mapping[str, str]) -> None:
+def write_pages(pages: Mapping[str, Path], name: str, contents: Mapping[str, str]) -> None:
     """Replace the output of the benchmark `name` on the page of each language.
 
     Raises:
         ValueError: a page has no such mark.
     """
-    place = re.compile(rf"(<!-- made: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    pattern = re.compile(rf"(<!-- made: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     for lang, page in pages.items():
-        text, content = page.read_text(encoding="utf-8"), made[lang]
-        if place.search(text) is None:
-            raise ValueError(f"{page} has no place for {name}: put `<!-- made: {name} -->` and `<!-- end -->` into it")
-        page.write_text(place.sub(lambda found, content=content: found[1] + content + found[2], text), encoding="utf-8")  # type: ignore[misc]
+        text = page.read_text(encoding="utf-8")
+        if not (marks := pattern.search(text)):
+            raise ValueError(f"{page} has no mark for {name}: put `<!-- made: {name} -->` and `<!-- end -->` into it")
+        page.write_text(text[: marks.end(1)] + contents[lang] + text[marks.start(2) :], encoding="utf-8")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -47,36 +47,36 @@ def take_turns(
     times: dict[str, list[float]] = {name: [] for name in group}
     ratios: dict[str, list[float]] = {name: [] for name in group}
     for _ in range(repeats):
-        for name, one in group.items():
-            unit, spent = (_ns_a_call(each, records, calls) for each in (group[TUPLE], one))
+        for name, candidate in group.items():
+            unit, spent = (_ns_a_call(measured, records, calls) for measured in (group[TUPLE], candidate))
             times[name].append(spent)
             ratios[name].append(spent / unit)
     return times, ratios
 
 
-def _ns_a_call(one: Candidate, records: list[Any], calls: int) -> float:
+def _ns_a_call(candidate: Candidate, records: list[Any], calls: int) -> float:
     records.clear()
-    one.before()
+    candidate.before()
     start = time.thread_time_ns()
-    one.loop(calls)
+    candidate.loop(calls)
     spent = time.thread_time_ns() - start
-    one.after()
+    candidate.after()
     return spent / calls
 
 
-def bytes_held(one: Candidate, records: list[Any], calls: int) -> float:
+def bytes_held(candidate: Candidate, records: list[Any], calls: int) -> float:
     """Return the bytes that a call keeps in memory until it is written, over many calls: Python reuses small tuples."""
-    one.before()
-    one.loop(10)
+    candidate.before()
+    candidate.loop(10)
     records.clear()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    one.loop(calls)
-    held = tracemalloc.get_traced_memory()[0] - before
+    candidate.loop(calls)
+    num_bytes = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    one.after()
+    candidate.after()
     records.clear()
-    return held / calls
+    return num_bytes / calls
 
 
 def bytes_of_a_span(calls: int) -> float:
@@ -105,20 +105,20 @@ def bytes_of_a_span(calls: int) -> float:
 
 def lost_in_a_burst(count: int, file: Path | None) -> int:
     """Return how many of `count` spans in a row the SDK's batch processor drops."""
-    provider, came = exporting(file)
+    provider, num_exported = exporting(file)
     tracer = provider.get_tracer("benchmark")
     for i in range(count):
         with tracer.start_as_current_span("work") as span:
             span.set_attribute("x", i)
     provider.shutdown()
-    return count - came[0]
+    return count - num_exported[0]
 
 
 def deferred(calls: int, folder: Path) -> Figures:
     """Return the costs of writing and converting `calls` calls, recorded without pauses; bytes are those on disk."""
-    made = Probe("forward", "layer", "", "self", constants=code_constants(Layer.forward))
-    made.capture, made.attributes = arguments_and_result(Layer.forward, "self")
-    forward, layer = wrap(Layer.forward, made), Layer()
+    probe = Probe("forward", "layer", "", "self", constants=code_constants(Layer.forward))
+    probe.capture, probe.attributes = arguments_and_result(Layer.forward, "self")
+    forward, layer = wrap(Layer.forward, probe), Layer()
     with Recording(folder, catalog=()) as recording:
         start = time.perf_counter()
         for i in range(calls):
@@ -142,8 +142,8 @@ def measured(calls: int, repeats: int, later: int, held: int, burst: int) -> Fig
     """Return all figures."""
     records: list[Any] = []
     rows: dict[str, Figures] = {}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         groups = candidates(records, folder)
         for name, group in groups.items():
             gc.collect()
@@ -152,19 +152,19 @@ def measured(calls: int, repeats: int, later: int, held: int, burst: int) -> Fig
             gc.disable()
             uncollected = take_turns(group, records, calls, repeats)[1]
             gc.enable()
-            for one in group:
-                low, middle, high = _quartiles(ratios[one])
-                rows[f"{name}/{one}"] = {
-                    "ns": statistics.median(times[one]),
+            for candidate_name in group:
+                low, middle, high = _quartiles(ratios[candidate_name])
+                rows[f"{name}/{candidate_name}"] = {
+                    "ns": statistics.median(times[candidate_name]),
                     "ratio": middle,
                     "low": low,
                     "high": high,
-                    "uncollected": statistics.median(uncollected[one]),
-                    "bytes": bytes_held(group[one], records, held) if group[one].keeps else None,
+                    "uncollected": statistics.median(uncollected[candidate_name]),
+                    "bytes": bytes_held(group[candidate_name], records, held) if group[candidate_name].keeps else None,
                 }
-        of_a_span = bytes_of_a_span(held)
-        for one in ("function/null", "function/file", "coroutine/null"):
-            rows[one]["bytes"] = of_a_span
+        span_bytes = bytes_of_a_span(held)
+        for candidate_name in ("function/null", "function/file", "coroutine/null"):
+            rows[candidate_name]["bytes"] = span_bytes
         lost = {
             "burst": burst,
             "nowhere": lost_in_a_burst(burst, None),

@@ -115,11 +115,11 @@ def _append_tuple_stream(function: Function, append: Callable[[Any], None]) -> F
 # -- the others -------------------------------------------------------------------------------------------------------
 
 
-def _probed(function: Function, level: Level = "kernel", receiver: str = "", told: bool = True) -> Function:
-    capture = arguments_and_result(function, receiver)[0] if told else None
-    made = Probe("work", level, span_name=None if receiver else "work", capture=capture)
-    made.receiver = receiver  # type: ignore[assignment]
-    return wrap(function, made)
+def _probed(function: Function, level: Level = "kernel", receiver: str = "", captured: bool = True) -> Function:
+    capture = arguments_and_result(function, receiver)[0] if captured else None
+    probe = Probe("work", level, span_name=None if receiver else "work", capture=capture)
+    probe.receiver = receiver  # type: ignore[assignment]
+    return wrap(function, probe)
 
 
 def _with_wrapt(function: Function) -> Function:
@@ -162,12 +162,12 @@ def exporting(file: Path | None) -> tuple[Any, list[int]]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-    came = [0]
+    num_exported = [0]
     stream = file.open("w", encoding="utf-8") if file is not None else None
 
     class Counting(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:
-            came[0] += len(spans)
+            num_exported[0] += len(spans)
             if stream is not None:
                 stream.write("".join(f"{span.to_json(indent=None)}\n" for span in spans))
             return SpanExportResult.SUCCESS
@@ -178,7 +178,7 @@ def exporting(file: Path | None) -> tuple[Any, list[int]]:
 
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(Counting()))
-    return provider, came
+    return provider, num_exported
 
 
 def _viztracer(loop: Loop) -> Candidate:
@@ -199,10 +199,10 @@ def _calls(function: Function) -> Loop:
     return loop
 
 
-def _runs(one: Coroutine[Any, Any, None]) -> None:
+def _runs(coroutine: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine that never waits, without the cost of an event loop."""
     with contextlib.suppress(StopIteration):
-        one.send(None)
+        coroutine.send(None)
 
 
 def _awaits(function: Function) -> Loop:
@@ -249,14 +249,14 @@ def candidates(records: list[Any], folder: Path) -> dict[Group, dict[str, Candid
         tracer = provider.get_tracer("benchmark")
         return Candidate(loop_of(around(function, tracer)), after=lambda: (provider.force_flush(), None)[1])
 
-    keep = records.append
+    append = records.append
     layer = Layer()
-    timed, probed = _append_tuple(Layer.forward, keep), _probed(Layer.forward, receiver="self")
+    timed, probed = _append_tuple(Layer.forward, append), _probed(Layer.forward, receiver="self")
     return {
         "function": {
             BARE: Candidate(_calls(work)),
             "off": Candidate(_calls(own_probe(work))),
-            TUPLE: Candidate(_calls(_append_tuple(work, keep)), keeps=True),
+            TUPLE: Candidate(_calls(_append_tuple(work, append)), keeps=True),
             "plain": recording(_calls(_probed(work, told=False))),
             PROBE: recording(_calls(_probed(work))),
             "step": recording(_calls(_probed(work, "step"))),
@@ -274,19 +274,19 @@ def candidates(records: list[Any], folder: Path) -> dict[Group, dict[str, Candid
         },
         "coroutine": {
             BARE: Candidate(_awaits(waits)),
-            TUPLE: Candidate(_awaits(_append_tuple_coroutine(waits, keep)), keeps=True),
+            TUPLE: Candidate(_awaits(_append_tuple_coroutine(waits, append)), keeps=True),
             PROBE: recording(_awaits(_probed(waits))),
             "own": recording(_awaits(own_probe(waits))),
             "null": exported(_awaits, _in_span_coroutine, waits, ""),
         },
         "generator": {
             BARE: Candidate(_goes_through(yields)),
-            TUPLE: Candidate(_goes_through(_append_tuple_generator(yields, keep)), keeps=True),
+            TUPLE: Candidate(_goes_through(_append_tuple_generator(yields, append)), keeps=True),
             PROBE: recording(_goes_through(_probed(yields))),
         },
         "async generator": {
             BARE: Candidate(_goes_through_stream(streams)),
-            TUPLE: Candidate(_goes_through_stream(_append_tuple_stream(streams, keep)), keeps=True),
+            TUPLE: Candidate(_goes_through_stream(_append_tuple_stream(streams, append)), keeps=True),
             PROBE: recording(_goes_through_stream(_probed(streams))),
         },
     }

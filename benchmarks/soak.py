@@ -22,14 +22,14 @@ __all__ = ["main"]
 _MEBIBYTE = 1 << 20
 
 
-async def one(port: int, number: int) -> None:
+async def send_request(port: int, number: int) -> None:
     """Send one short request; its kind depends on its number."""
     body = {"prompt": f"Request {number}:", "max_tokens": 1 + number % 5, "ignore_eos": True, "seed": number}
     match number % 10:
         case 0:
-            leaves = await stream(port, body | {"max_tokens": 200})
-            await anext(aiter(leaves.events()))
-            await leaves.close()
+            aborted = await stream(port, body | {"max_tokens": 200})
+            await anext(aiter(aborted.events()))
+            await aborted.close()
         case 1 | 2 | 3:
             connection = await stream(port, body)
             async for _ in connection.events():
@@ -40,13 +40,13 @@ async def one(port: int, number: int) -> None:
             assert answer.status == 200, answer
 
 
-async def some(port: int, numbers: range, clients: int) -> None:
+async def send_requests(port: int, numbers: range, clients: int) -> None:
     """Send these requests, `clients` at a time."""
-    left = iter(numbers)
+    remaining = iter(numbers)
 
     async def client() -> None:
-        for number in left:
-            await one(port, number)
+        for number in remaining:
+            await send_request(port, number)
 
     await asyncio.gather(*(client() for _ in range(clients)))
     await idle(port)
@@ -59,24 +59,24 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--warm-up", type=int, default=500)
     options = parser.parse_args()
-    # With as many blocks as a server has by itself.
+    # The default number of blocks.
     with Server("--disable-uvicorn-access-log", "--num-gpu-blocks-override=16385") as server:
         pids = {"front": server.pid, "engine": server.engine()}
 
         def memory() -> dict[str, int]:
             return {name: rss_of(pid) for name, pid in pids.items()}
 
-        asyncio.run(some(server.port, range(options.warm_up), options.clients))
+        asyncio.run(send_requests(server.port, range(options.warm_up), options.clients))
         before = memory()
         print(f"{'requests':>9} {'seconds':>8}" + "".join(f"{name + ' MiB':>12}{'':>9}" for name in pids))
         start, now, tenth = time.perf_counter(), before, max(1, options.requests // 10)
         for first in range(0, options.requests + 1, tenth):
             if first:
                 numbers = range(options.warm_up + first - tenth, options.warm_up + first)
-                asyncio.run(some(server.port, numbers, options.clients))
+                asyncio.run(send_requests(server.port, numbers, options.clients))
             now = memory()
-            told = "".join(f"{now[n] / _MEBIBYTE:>12.1f} {now[n] / before[n] - 1:>+7.2%} " for n in pids)
-            print(f"{first:>9} {time.perf_counter() - start:>8.1f}{told}", flush=True)
+            growth = "".join(f"{now[n] / _MEBIBYTE:>12.1f} {now[n] / before[n] - 1:>+7.2%} " for n in pids)
+            print(f"{first:>9} {time.perf_counter() - start:>8.1f}{growth}", flush=True)
     sys.exit(any(now[name] > 1.05 * before[name] for name in pids))
 
 

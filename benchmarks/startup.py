@@ -113,25 +113,25 @@ def measure(
     Raises:
         subprocess.CalledProcessError: a program failed; its stderr has the reason.
     """
-    taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    all_times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for way in ways if warm_up else ():
         _start(way, pythons[way], threads)
     busy = Busy()
     for number_of_round in range(repeats):
         first = number_of_round % len(ways)
         for way in [*ways[first:], *ways[:first]]:
-            taken[way].append(_start(way, pythons[way], threads))
+            all_times[way].append(_start(way, pythons[way], threads))
     return {
         "ways": {
             way: {
                 "seconds": asdict(Spread.of([seconds for seconds, _ in times])),
                 "cpu_seconds": asdict(Spread.of([cpu for _, cpu in times])),
             }
-            for way, times in taken.items()
+            for way, times in all_times.items()
         },
         "threads": threads,
         "repeats": repeats,
-        "busy_elsewhere": busy.elsewhere(sum(cpu for times in taken.values() for _, cpu in times)),
+        "busy_elsewhere": busy.elsewhere(sum(cpu for times in all_times.values() for _, cpu in times)),
     }
 
 
@@ -142,15 +142,15 @@ def _start(way: str, python: str, threads: int) -> tuple[float, float]:
     begun = time.monotonic()
     process = subprocess.Popen([python, *start.arguments], stdout=subprocess.PIPE, text=True, env=variables, cwd=_ROOT)
     assert process.stdout is not None
-    said = process.stdout.read()
+    output = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     ended = time.monotonic()
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stdout.close()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, f"{python}, the way {way}")
-    there = ended if way == "help" else float(said.splitlines()[-1])
-    return there - begun, used.ru_utime + used.ru_stime
+    token_time = ended if way == "help" else float(output.splitlines()[-1])
+    return token_time - begun, used.ru_utime + used.ru_stime
 
 
 def startup_table(figures: Figures, lang: str, command: str, machine: str) -> str:
@@ -182,10 +182,10 @@ def main() -> None:
     except subprocess.CalledProcessError as error:
         sys.exit(f"startup.py: {error}")
     command = "python benchmarks/startup.py" + (" --vllm PYTHON" if options.vllm else "") + " --write"
-    made = {lang: startup_table(figures, lang, command, describe(options.threads)) for lang in PAGES}
-    print(json.dumps(figures) if options.json else made["en"])
+    tables = {lang: startup_table(figures, lang, command, describe(options.threads)) for lang in PAGES}
+    print(json.dumps(figures) if options.json else tables["en"])
     if options.write:
-        write_pages(PAGES, "startup", made)
+        write_pages(PAGES, "startup", tables)
 
 
 def _options() -> argparse.Namespace:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.big_traces import write_run
+from benchmarks.pages import write_pages
 
 __all__ = ["COLUMNS", "PAGES", "SIZES", "main", "table"]
 
@@ -41,7 +42,6 @@ _NOTES = {
 }
 _ROOT = Path(__file__).parents[1]
 PAGES = {"en": _ROOT / "docs" / "scale.md", "zh": _ROOT / "docs" / "zh" / "scale.md"}
-_TABLE = re.compile(r"(<!-- made: scale -->\n).*?(<!-- end -->)", re.DOTALL)
 _STAGES = ("read", "index", "tree", "fold")
 
 Measured = dict[str, Any]
@@ -73,12 +73,12 @@ def measure_reading(folder: Path) -> Measured:
     from tracellm.report.tree.nodes import CallTree, call_tree
     from tracellm.trace.run_folder import RunFolder
 
-    before, found = peak_bytes(), {}
+    before, seconds = peak_bytes(), {}
 
     def timed(stage: str, act: Callable[[], Any]) -> Any:
         start = time.thread_time()
         result = act()
-        found[stage] = time.thread_time() - start
+        seconds[stage] = time.thread_time() - start
         return result
 
     run = timed("read", lambda: RunFolder.open(folder))
@@ -89,7 +89,7 @@ def measure_reading(folder: Path) -> Measured:
     nodes = timed("tree", lambda: call_tree(trace))
     folded = timed("fold", lambda: fold_calls(CallTree(trace, nodes)).roots)
     assert folded
-    return {**found, "spans": len(trace.spans), "read_bytes": read_bytes, "bytes": peak_bytes() - before}
+    return {**seconds, "spans": len(trace.spans), "read_bytes": read_bytes, "bytes": peak_bytes() - before}
 
 
 # -- the measurement --------------------------------------------------------------------------------------------------
@@ -97,19 +97,19 @@ def measure_reading(folder: Path) -> Measured:
 
 def measure(spans: int, processes: int, repeats: int) -> Measured:
     """Return one row: the median seconds and bytes of each stage, for all spans."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "run"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "run"
         folder.mkdir()
-        told: Measured = {"write": None, "write_bytes": None}
+        conversion: Measured = {"write": None, "write_bytes": None}
         if processes == 1:
-            written = [_child("write", str(_fresh(folder, i)), "--spans", str(spans)) for i in range(repeats)]
-            told = {name: _median([one[name] for one in written]) for name in ("write", "write_bytes")}
+            conversions = [_child("write", str(_fresh(folder, i)), "--spans", str(spans)) for i in range(repeats)]
+            conversion = {name: _median([repeat[name] for repeat in conversions]) for name in ("write", "write_bytes")}
             folder = folder / "0"
         else:
             write_run(folder, spans, processes)
         disk = sum(file.stat().st_size for file in (folder / "trace").iterdir())
         read = [_child("read", str(folder)) for _ in range(repeats)]
-    return {**{name: _median([one[name] for one in read]) for name in read[0]}, **told, "disk": disk}
+    return {**{name: _median([repeat[name] for repeat in read]) for name in read[0]}, **conversion, "disk": disk}
 
 
 def _fresh(folder: Path, number: int) -> Path:
@@ -137,15 +137,15 @@ def table(rows: Sequence[tuple[int, Measured]], lang: str) -> str:
     heads = COLUMNS[lang].split(" | ")
     lines = [heads, ["---:"] * len(heads)]
     for processes, row in rows:
-        count, written = row["spans"], row["write"] is not None
+        count, has_conversion = row["spans"], row["write"] is not None
         total = sum(row[stage] for stage in _STAGES)
         lines.append(
             [
                 f"{count:,}",
                 str(processes),
                 f"{row['disk'] / 1e6:,.1f} MB",
-                f"{row['write'] / count * 1e6:.1f} µs" if written else "",
-                f"{row['write_bytes'] / 1e6:,.0f} MB" if written else "",
+                f"{row['write'] / count * 1e6:.1f} µs" if has_conversion else "",
+                f"{row['write_bytes'] / 1e6:,.0f} MB" if has_conversion else "",
                 *(f"{row[stage] / count * 1e6:.1f} µs" for stage in _STAGES),
                 f"{total:.2f} s, {total / count * 1e6:.1f} µs",
                 f"{row['bytes'] / 1e6:,.0f} MB, {row['bytes'] / count:,.0f} B",
@@ -171,10 +171,7 @@ def _curve(most: int, repeats: int, docs: bool) -> None:
     for row in rows:
         print(json.dumps(row))
     if docs:
-        for lang, page in PAGES.items():
-            made = f"{table(rows, lang)}\n{_note(lang, repeats)}\n"
-            text = page.read_text(encoding="utf-8")
-            page.write_text(_TABLE.sub(lambda found, made=made: found[1] + made + found[2], text), encoding="utf-8")  # type: ignore[misc]
+        write_pages(PAGES, "scale", {lang: f"{table(rows, lang)}\n{_note(lang, repeats)}\n" for lang in PAGES})
 
 
 def main() -> None:
@@ -198,8 +195,8 @@ def main() -> None:
     if options.command == "curve":
         _curve(options.most, options.repeats, options.docs)
     elif options.command == "make":
-        written = write_run(options.folder, options.spans, options.processes, detail=options.detail)
-        print(f"{options.folder}: {written / 1e6:.0f} MB of traces")
+        num_bytes = write_run(options.folder, options.spans, options.processes, detail=options.detail)
+        print(f"{options.folder}: {num_bytes / 1e6:.0f} MB of traces")
     elif options.command == "write":
         print(json.dumps(measure_writing(options.folder, options.spans)))
     else:

@@ -62,16 +62,16 @@ class Browser:
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if found := re.search(r"started successfully on port (\d+)", line):
-                self._url = f"http://127.0.0.1:{found[1]}/session"
+            if match := re.search(r"started successfully on port (\d+)", line):
+                self._url = f"http://127.0.0.1:{match[1]}/session"
                 break
         options = {"binary": self._browser, "args": [*_FLAGS, f"--user-data-dir={self._profile.name}"]}
-        wanted = {
+        capabilities = {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
             "unhandledPromptBehavior": "ignore",
         }
-        answer = self._call("POST", "", {"capabilities": {"alwaysMatch": wanted}})
+        answer = self._call("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
         self._url += "/" + answer["sessionId"]
         return self
 
@@ -133,8 +133,8 @@ class Browser:
         return bool(self.run(poll))
 
     def _find(self, selector: str) -> list[str]:
-        found = self._call("POST", "/elements", {"using": "css selector", "value": selector})
-        return [id for element in found for id in element.values()]
+        elements = self._call("POST", "/elements", {"using": "css selector", "value": selector})
+        return [id for element in elements for id in element.values()]
 
     def click(self, selector: str) -> None:
         """Click the first element that matches a CSS selector."""
@@ -163,10 +163,10 @@ class Browser:
         """Return the browser console's messages since the last call, including refusals by the page's policy."""
         return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
 
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+    def screenshot(self, path: Path, *, full_page: bool = False) -> None:
         """Save a PNG of the window, or of the whole page."""
-        picture = self._devtools("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        if whole:
+        picture = self._devtools("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
+        if full_page:
             size = self._devtools("Page.getLayoutMetrics")["cssContentSize"]
             clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
             picture = self._devtools("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)

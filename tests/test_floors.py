@@ -65,13 +65,13 @@ def test_imports_never_run_upward(floor: str) -> None:
         allowed |= set(BESIDE)
     if floor == "trace":
         allowed.discard("engine")  # a recording can be read without the engine
-    found = []
+    unexpected = []
     for file in files_of(floor):
         for name, line in imports(file):
-            package, _, rest = name.partition(".")
-            if package == "tracellm" and rest != "__version__" and rest.partition(".")[0] not in allowed:
-                found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
-    assert found == []
+            package, _, module = name.partition(".")
+            if package == "tracellm" and module != "__version__" and module.partition(".")[0] not in allowed:
+                unexpected.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
+    assert unexpected == []
 
 
 @pytest.mark.parametrize("floor", ROOMS)
@@ -79,14 +79,14 @@ def test_rooms_use_only_rooms_below_them(floor: str) -> None:
     """Within a floor, a room imports itself and those below it, so there are no import cycles."""
     home, rooms = ROOT / "tracellm" / floor, ROOMS[floor]
     assert {path.stem for path in home.iterdir() if path.name not in ("__init__.py", "__pycache__")} == set(rooms)
-    found = []
+    unexpected = []
     for file in files_of(floor):
         room = file.relative_to(home).parts[0].removesuffix(".py")
         allowed = rooms[: rooms.index(room) + 1] if room in rooms else rooms
         for name, line in imports(file):
             if name.startswith(f"tracellm.{floor}.") and name.split(".")[2] not in allowed:
-                found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
-    assert found == []
+                unexpected.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
+    assert unexpected == []
 
 
 def run(code: str, *options: str) -> str:
@@ -162,7 +162,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
     optional = project["optional-dependencies"]
     extras = [*optional["otel"], *optional["otel-grpc"], *optional["perfetto"], *optional["triton"]]
     declared = {_normal(re.split(r"[><=\[ ]", line)[0]) for line in [*project["dependencies"], *extras]} - {"tracellm"}
-    known = packages_distributions()
+    distributions_of = packages_distributions()
     used = set()
     for file in (ROOT / "tracellm").rglob("*.py"):
         for name, _ in imports(file):
@@ -170,7 +170,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
             if top == "opentelemetry":  # a name shared by many distributions
                 used.add(next((one for path, one in OPENTELEMETRY.items() if name.startswith(path)), f"{top}-api"))
             elif top not in sys.stdlib_module_names and top != "tracellm":
-                used |= {_normal(distribution) for distribution in known.get(top, [top])}
+                used |= {_normal(distribution) for distribution in distributions_of.get(top, [top])}
     assert used == declared
 
 
@@ -181,14 +181,14 @@ def _normal(name: str) -> str:
 def test_constraints_pin_every_dependency() -> None:
     """constraints.txt pins every dependency of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [
+    requirements = [
         *project["dependencies"],
         *(line for lines in project["optional-dependencies"].values() for line in lines),
     ]
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in lines)
     pinned = {line.partition("==")[0] for line in lines}
-    assert {_normal(re.split(r"[><=\[ ]", line)[0]) for line in wanted} - {"tracellm"} <= pinned
+    assert {_normal(re.split(r"[><=\[ ]", line)[0]) for line in requirements} - {"tracellm"} <= pinned
 
 
 def test_every_module_says_what_it_is_and_is_short() -> None:

@@ -22,7 +22,7 @@ from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest
 
 __all__ = ["big_trace", "played", "write_run"]
 
-_LINE = 64  # spans on a line, as the recorder writes them
+_SPANS_PER_LINE = 64  # spans on a line, as the recorder writes them
 _ROUND = 4  # batches of requests in one `LLM.generate`
 _LAST = 40  # spans at the end of the script
 
@@ -49,33 +49,37 @@ def played(
 
 def big_trace(spans: int, processes: int = 1, **shape: Any) -> Trace:
     """Return such a trace in memory, as read from disk; spans share their attributes."""
-    told = [(process, span) for process, ended in played(spans, processes, **shape) for span in ended]
-    whole = [span for _, span in told if not span.open]
-    return Trace(whole, {id(process): process for process, _ in told}.values())
+    spans_by_process = [(process, span) for process, ended in played(spans, processes, **shape) for span in ended]
+    complete = [span for _, span in spans_by_process if not span.open]
+    return Trace(complete, {id(process): process for process, _ in spans_by_process}.values())
 
 
-def write_run(folder: Path, spans: int, processes: int = 1, *, lines_of: int = _LINE, **shape: Any) -> int:
+def write_run(
+    folder: Path, spans: int, processes: int = 1, *, spans_per_line: int = _SPANS_PER_LINE, **shape: Any
+) -> int:
     """Write a run folder, and return the bytes of its traces. `shape` has further arguments of `played`."""
     (folder / TRACE_FOLDER).mkdir(parents=True, exist_ok=True)
     write_manifest(folder, {"schema": SCHEMA, "script": "big.py", "status": "finished"})
-    written = 0
-    held: dict[str, list[Span]] = {}
-    told: dict[str, Process] = {}
+    num_bytes = 0
+    pending: dict[str, list[Span]] = {}
+    process_of: dict[str, Process] = {}
     for process, ended in played(spans, processes, **shape):
         name = f"{process.name}-{process.pid}"
-        told[name] = process
-        waiting = held.setdefault(name, [])
+        process_of[name] = process
+        waiting = pending.setdefault(name, [])
         waiting += ended
-        whole = len(waiting) - len(waiting) % lines_of
-        written += _append(folder, name, process, waiting[:whole], lines_of)
+        whole = len(waiting) - len(waiting) % spans_per_line
+        num_bytes += _append(folder, name, process, waiting[:whole], spans_per_line)
         del waiting[:whole]
-    for name, rest in held.items():
-        written += _append(folder, name, told[name], rest, lines_of)
-    return written
+    for name, remaining in pending.items():
+        num_bytes += _append(folder, name, process_of[name], remaining, spans_per_line)
+    return num_bytes
 
 
-def _append(folder: Path, name: str, process: Process, spans: list[Span], lines_of: int) -> int:
-    lines = b"".join(otlp.encode(process, spans[at : at + lines_of], "0.1.0") for at in range(0, len(spans), lines_of))
+def _append(folder: Path, name: str, process: Process, spans: list[Span], spans_per_line: int) -> int:
+    lines = b"".join(
+        otlp.encode(process, spans[at : at + spans_per_line], "0.1.0") for at in range(0, len(spans), spans_per_line)
+    )
     with (folder / TRACE_FOLDER / f"{name}.jsonl").open("ab") as stream:
         return stream.write(lines)
 
@@ -85,9 +89,11 @@ class _Run:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._lasting: list[Span] = []
+        self._long_calls: list[Span] = []
 
-    def _lasts(self, name: str, parent: Span | None, text: str = "", thread: str = "", engine: bool = False) -> Span:
+    def _begin_long(
+        self, name: str, parent: Span | None, text: str = "", thread: str = "", engine: bool = False
+    ) -> Span:
         """Begin a long call, with an open span."""
         at = self.machine.engine if engine else self.machine.main
         span = self.machine.begin(at, Call(name, "request", text), parent, 0, thread)
@@ -95,83 +101,84 @@ class _Run:
         return span
 
     def _end(self, span: Span) -> None:
-        one = self.machine
-        one.end(one.engine if span.process is one.engine.process else one.main, span)
+        machine = self.machine
+        machine.end(machine.engine if span.process is machine.engine.process else machine.main, span)
 
-    def _taken(self) -> Iterator[tuple[Process, list[Span]]]:
+    def _take_ended(self) -> Iterator[tuple[Process, list[Span]]]:
         for at in self.machine.recorders:
             if at.ended:
                 yield at.process, at.take()
 
     def start(self) -> Iterator[tuple[Process, list[Span]]]:
         """Begin the script, and make an `LLM`."""
-        one = self.machine
-        self.root = self._lasts("big.py", None)
-        llm = self._lasts("LLM.__init__", self.root, "model=tiny")
+        machine = self.machine
+        self.root = self._begin_long("big.py", None)
+        llm = self._begin_long("LLM.__init__", self.root, "model=tiny")
         llm.attributes = {**llm.attributes, names.PHASE: "startup"}
-        one.play(one.main, calls.STARTUP, llm)
-        client = self._lasts("EngineCoreClient.make_client", llm, f"multiprocess_mode={one.two}; asyncio_mode=False")
-        if one.two:
-            launch = self._lasts("MPClient.launch_core_engines", client)
-            self.core = self._lasts("EngineCoreProc.run_engine_core", launch, "engine_index=0", engine=True)
+        machine.play(machine.main, calls.STARTUP, llm)
+        arguments = f"multiprocess_mode={machine.two}; asyncio_mode=False"
+        client = self._begin_long("EngineCoreClient.make_client", llm, arguments)
+        if machine.two:
+            launch = self._begin_long("MPClient.launch_core_engines", client)
+            self.core = self._begin_long("EngineCoreProc.run_engine_core", launch, "engine_index=0", engine=True)
             thread = "process_input_sockets"
-            self.inputs = self._lasts("EngineCoreProc.process_input_sockets", self.core, "", thread, engine=True)
+            self.inputs = self._begin_long("EngineCoreProc.process_input_sockets", self.core, "", thread, engine=True)
             thread = "process_output_sockets"
-            self.writes = self._lasts("EngineCoreProc.process_output_sockets", self.core, "", thread, engine=True)
-            one.play(one.engine, calls.ENGINE, self.core)
-            self.loop = self._lasts("EngineCoreProc.run_busy_loop", self.core, engine=True)
+            self.writes = self._begin_long("EngineCoreProc.process_output_sockets", self.core, "", thread, engine=True)
+            machine.play(machine.engine, calls.ENGINE, self.core)
+            self.loop = self._begin_long("EngineCoreProc.run_busy_loop", self.core, engine=True)
             thread = "EngineCoreOutputQueueThread"
-            self.reads = self._lasts("SyncMPClient.process_outputs_socket", client, "", thread)
-            self._lasting = [self.inputs, self.writes, self.loop, self.core, self.reads]
+            self.reads = self._begin_long("SyncMPClient.process_outputs_socket", client, "", thread)
+            self._long_calls = [self.inputs, self.writes, self.loop, self.core, self.reads]
             self._end(launch)
         else:
-            one.play(one.main, calls.ENGINE, client)
+            machine.play(machine.main, calls.ENGINE, client)
         self._end(client)
         self._end(llm)
-        yield from self._taken()
+        yield from self._take_ended()
 
     def generate(self, until: int) -> Iterator[tuple[Process, list[Span]]]:
         """Make one `LLM.generate` of the script: requests, and steps until they end or there are enough spans."""
-        one = self.machine
-        generate = self._lasts("LLM.generate", self.root, "prompts=list; sampling_params=SamplingParams")
+        machine = self.machine
+        generate = self._begin_long("LLM.generate", self.root, "prompts=list; sampling_params=SamplingParams")
         generate.attributes = {**generate.attributes, names.PHASE: "generation"}
-        for _ in range(one.batch * (_ROUND if one.steps else 1)):  # a small trace has steps too
-            one.submit(generate)
-        if one.two:
-            one.receive(self.inputs, self.loop)
-        runs = self._lasts("LLM._run_engine", generate, "use_tqdm=False")
-        while (one.waiting or one.running) and one.count < until:
+        for _ in range(machine.batch * (_ROUND if machine.steps else 1)):  # a small trace has steps too
+            machine.submit(generate)
+        if machine.two:
+            machine.receive(self.inputs, self.loop)
+        runs = self._begin_long("LLM._run_engine", generate, "use_tqdm=False")
+        while (machine.waiting or machine.running) and machine.count < until:
             self._step(runs)
-            yield from self._taken()
-        for request in (*one.running, *one.waiting):
-            one.live(request)
-        one.running, one.waiting = [], []
+            yield from self._take_ended()
+        for request in (*machine.running, *machine.waiting):
+            machine.end_request(request)
+        machine.running, machine.waiting = [], []
         self._end(runs)
         self._end(generate)
-        yield from self._taken()
+        yield from self._take_ended()
 
     def _step(self, runs: Span) -> None:
-        one = self.machine
-        step = one.begin(one.main, _STEP, runs)
-        if one.two:
-            output = one.begin(one.main, _GET_OUTPUT_MP, step)
-            inner = one.begin(one.engine, _ENGINE_STEP, self.loop)
-            one.step(inner)
-            one.end(one.engine, inner)
-            one.outputs(self.writes, self.reads)
+        machine = self.machine
+        step = machine.begin(machine.main, _STEP, runs)
+        if machine.two:
+            output = machine.begin(machine.main, _GET_OUTPUT_MP, step)
+            inner = machine.begin(machine.engine, _ENGINE_STEP, self.loop)
+            machine.step(inner)
+            machine.end(machine.engine, inner)
+            machine.outputs(self.writes, self.reads)
         else:
-            output = one.begin(one.main, _GET_OUTPUT, step)
-            one.step(output)
-        one.end(one.main, output)
-        one.play(one.main, calls.OUTPUTS, step)
-        one.after_step()
-        one.end(one.main, step)
+            output = machine.begin(machine.main, _GET_OUTPUT, step)
+            machine.step(output)
+        machine.end(machine.main, output)
+        machine.play(machine.main, calls.OUTPUTS, step)
+        machine.after_step()
+        machine.end(machine.main, step)
 
     def finish(self) -> Iterator[tuple[Process, list[Span]]]:
         """End the script."""
-        for span in (*self._lasting, self.root):
+        for span in (*self._long_calls, self.root):
             self._end(span)
-        yield from self._taken()
+        yield from self._take_ended()
 
 
 _STEP = Call("LLMEngine.step", "step")

@@ -35,7 +35,7 @@ class Call:
         """The attributes of the call's span."""
         owner, _, method = self.name.rpartition(".")
         module = (owner or method).lower()
-        told: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             names.CODE_FUNCTION: f"tracellm.engine.{module}.{self.name}",
             names.CODE_FILE: f"tracellm/engine/{module}.py",
             names.CODE_LINE: 20 + len(self.name) * 7,
@@ -43,14 +43,14 @@ class Call:
             names.LEVEL: self.level,
         }
         if thread:
-            told[names.THREAD_NAME] = thread
+            attributes[names.THREAD_NAME] = thread
         text = self.text.replace("{n}", str(tokens)).replace("{r}", request).replace("{c}", str(computed))
         arguments, _, result = text.partition("->")
         if arguments.strip():
-            told[names.ARGUMENTS] = arguments.strip().split("; ")
+            attributes[names.ARGUMENTS] = arguments.strip().split("; ")
         if result:
-            told[names.RESULT] = result.strip()
-        return told
+            attributes[names.RESULT] = result.strip()
+        return attributes
 
 
 def _outline(text: str) -> list[Call]:
@@ -60,11 +60,11 @@ def _outline(text: str) -> list[Call]:
     path: list[Call] = []
     for line in text.strip("\n").splitlines():
         words = line.split(maxsplit=3) if line.lstrip().startswith("*") else ["", *line.split(maxsplit=2)]
-        mark, name, level, told = (*words, "")[:4]
+        mark, name, level, text = (*words, "")[:4]
         depth = (len(line) - len(line.lstrip())) // 2
-        one = Call(name, levels[level], told, mark[1:])
-        (path[depth - 1].children if depth else top).append(one)
-        path[depth:] = [one]
+        call = Call(name, levels[level], text, mark[1:])
+        (path[depth - 1].children if depth else top).append(call)
+        path[depth:] = [call]
     return top
 
 

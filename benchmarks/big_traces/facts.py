@@ -8,7 +8,7 @@ from typing import Any
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["Request", "life_facts", "message_facts", "step_facts"]
+__all__ = ["Request", "message_attributes", "request_attributes", "step_attributes"]
 
 _BLOCK = 16  # tokens in a KV block
 _BLOCKS = 32_768
@@ -20,9 +20,9 @@ class Request:
     """A running request: its span, the length of its prompt and the tokens to generate."""
 
     id: str
-    life: Span
+    span: Span
     prompt: int
-    wanted: int
+    max_tokens: int
     computed: int = 0
     steps: int = 0
 
@@ -39,10 +39,10 @@ class Request:
     @property
     def ends(self) -> bool:
         """True if its next step is its last."""
-        return self.steps + 1 >= self.wanted
+        return self.steps + 1 >= self.max_tokens
 
 
-def message_facts(kind: str, number: int, operation: str) -> dict[str, Any]:
+def message_attributes(kind: str, number: int, operation: str) -> dict[str, Any]:
     """Return the attributes of a span that encodes or decodes a message."""
     return {
         names.MESSAGE_SYSTEM: "zeromq",
@@ -54,7 +54,7 @@ def message_facts(kind: str, number: int, operation: str) -> dict[str, Any]:
     }
 
 
-def life_facts(request: Request) -> dict[str, Any]:
+def request_attributes(request: Request) -> dict[str, Any]:
     """Return the attributes of a request's span."""
     return {
         names.LIFELINE: "request",
@@ -65,55 +65,56 @@ def life_facts(request: Request) -> dict[str, Any]:
         names.GEN_AI_OPERATION: "text_completion",
         names.REQUEST_PROMPT_TOKENS: list(range(300, 300 + request.prompt)),
         names.GEN_AI_INPUT_TOKENS: request.prompt,
-        names.REQUEST_PARAMS: ["temperature=0", f"max_tokens={request.wanted}"],
+        names.REQUEST_PARAMS: ["temperature=0", f"max_tokens={request.max_tokens}"],
         names.REQUEST_TEXT_PARAMS: [],
         names.REQUEST_PROMPT: f"question {request.id} " * 3,
-        names.GEN_AI_MAX_TOKENS: request.wanted,
+        names.GEN_AI_MAX_TOKENS: request.max_tokens,
         names.GEN_AI_TEMPERATURE: 0.0,
         names.REQUEST_STEPS: request.steps,
         names.REQUEST_OUTPUT: f" answer {request.id}" * 5,
         names.GEN_AI_OUTPUT_TOKENS: request.steps,
-        names.GEN_AI_FINISH_REASONS: ["length" if request.steps >= request.wanted else "abort"],
+        names.GEN_AI_FINISH_REASONS: ["length" if request.steps >= request.max_tokens else "abort"],
     }
 
 
-def step_facts(
+def step_attributes(
     index: int, running: Sequence[Request], joined: Sequence[Request], waiting: Sequence[Request], draw: random.Random
 ) -> dict[str, Any]:
     """Return the attributes of a step's span, with all that a replay needs."""
-    ids = [one.id for one in running]
+    ids = [request.id for request in running]
     tokens = [draw.randrange(4096) for _ in running]
-    likely = [round(draw.random(), 6) for _ in running]
-    ending = [one.id for one in running if one.ends]
-    prefills = sum(not one.computed for one in running)
-    held = sum(-(-(one.computed + one.tokens) // _BLOCK) for one in running)
-    nobody = names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP_RELEASED, names.STEP_ABORTED
-    nothing = names.STEP_HELD, names.STEP_HELD_REASONS, names.STEP_HELD_DETAILS
+    probabilities = [round(draw.random(), 6) for _ in running]
+    ending = [request.id for request in running if request.ends]
+    prefills = sum(not request.computed for request in running)
+    num_blocks = sum(-(-(request.computed + request.tokens) // _BLOCK) for request in running)
+    request_lists = names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP_RELEASED, names.STEP_ABORTED
+    held_lists = names.STEP_HELD, names.STEP_HELD_REASONS, names.STEP_HELD_DETAILS
     return {
         names.STEP_INDEX: index,
         names.STEP_KIND: "decode" if not prefills else "prefill" if prefills == len(running) else "mixed",
         names.STEP_REQUESTS: ids,
-        names.STEP_TOKENS: [one.tokens for one in running],
-        names.STEP_COMPUTED: [one.computed for one in running],
-        names.STEP_PHASES: ["decode" if one.computed else "prefill" for one in running],
+        names.STEP_TOKENS: [request.tokens for request in running],
+        names.STEP_COMPUTED: [request.computed for request in running],
+        names.STEP_PHASES: ["decode" if request.computed else "prefill" for request in running],
         names.STEP_CACHED: [0] * len(running),
         names.STEP_CACHED_BLOCKS: [""] * len(running),
-        names.STEP_NEW_BLOCKS: [str(index * 7 % _BLOCKS + 1) if one.takes_block else "" for one in running],
-        names.STEP_NEW: [one.id for one in joined],
+        names.STEP_NEW_BLOCKS: [str(index * 7 % _BLOCKS + 1) if request.takes_block else "" for request in running],
+        names.STEP_NEW: [request.id for request in joined],
         names.STEP_RUNNING: ids,
-        names.STEP_WAITING: [one.id for one in waiting],
-        **{name: [] for name in (*nobody, *nothing)},
+        names.STEP_WAITING: [request.id for request in waiting],
+        **{name: [] for name in (*request_lists, *held_lists)},
         names.STEP_BUDGET: 4096,
-        names.STEP_BLOCKS_FREE: _BLOCKS - held,
+        names.STEP_BLOCKS_FREE: _BLOCKS - num_blocks,
         names.STEP_BLOCKS_TOTAL: _BLOCKS,
         names.STEP_FINISHED: ending,
         names.STEP_FINISH_REASONS: ["length"] * len(ending),
         names.STEP_LOGITS: [len(running), 4096],
         names.STEP_SAMPLED: ids,
         names.STEP_SAMPLED_IDS: tokens,
-        names.STEP_SAMPLED_PROBS: likely,
+        names.STEP_SAMPLED_PROBS: probabilities,
         names.STEP_SAMPLED_TEXTS: [f" token{token}" for token in tokens],
         names.STEP_CANDIDATES: [
-            f'[[{token}, " token{token}", {share}], {_OTHERS}]' for token, share in zip(tokens, likely, strict=True)
+            f'[[{token}, " token{token}", {probability}], {_OTHERS}]'
+            for token, probability in zip(tokens, probabilities, strict=True)
         ],
     }

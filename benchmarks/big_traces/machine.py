@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.big_traces import calls
 from benchmarks.big_traces.calls import Call
-from benchmarks.big_traces.facts import Request, life_facts, message_facts, step_facts
+from benchmarks.big_traces.facts import Request, message_attributes, request_attributes, step_attributes
 from tracellm.trace import names
 from tracellm.trace.model import Link, Process, Span
 from tracellm.trace.names import LEVELS, Level
@@ -64,7 +64,7 @@ class Machine:
         self._facts: dict[tuple[Call, int, str], dict[str, Any]] = {}
 
     def _recorder(self, pid: int, name: str, skew: int) -> Recorder:
-        told: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             names.SERVICE_NAME: "tracellm",
             names.PROCESS_PID: pid,
             names.PROCESS_NAME: name,
@@ -73,9 +73,9 @@ class Machine:
             names.CLOCK_MONOTONIC: 10**12,
         }
         if name != "main":
-            told[names.PROCESS_PARENT_PID] = 4001
+            attributes[names.PROCESS_PARENT_PID] = 4001
         trace_id = f"{self.random.getrandbits(128):032x}"
-        return Recorder(Process(pid, name, told), self.random.getrandbits(62), trace_id, skew)
+        return Recorder(Process(pid, name, attributes), self.random.getrandbits(62), trace_id, skew)
 
     @property
     def recorders(self) -> list[Recorder]:
@@ -85,7 +85,7 @@ class Machine:
     @property
     def count(self) -> int:
         """Number of spans begun."""
-        return sum(one.count for one in self.recorders)
+        return sum(recorder.count for recorder in self.recorders)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -102,8 +102,8 @@ class Machine:
         self.now += self.random.randrange(500, 4000)
         facts = None if request and what.of_request else self._facts.get((what, tokens, thread))
         if facts is None:
-            whose = (request.id, request.computed) if request else ("", 0)
-            facts = self._facts[what, tokens, thread] = what.attributes(tokens, thread, *whose)
+            request_facts = (request.id, request.computed) if request else ("", 0)
+            facts = self._facts[what, tokens, thread] = what.attributes(tokens, thread, *request_facts)
         trace_id, above = (parent.trace_id, parent.span_id) if parent else (at.trace_id, None)
         start = self.now + at.skew
         return Span(what.name, trace_id, at.new_id(), above, start, start, facts, process=at.process)
@@ -129,9 +129,9 @@ class Machine:
         last = parent
         for what in outline:
             if what.level in self.levels:
-                for count, whose in self._times(what, tokens, request):
-                    span = self.begin(at, what, parent, count, request=whose)
-                    last = self.play(at, what.children, span, count, whose) if what.children else span
+                for count, repeated_request in self._times(what, tokens, request):
+                    span = self.begin(at, what, parent, count, request=repeated_request)
+                    last = self.play(at, what.children, span, count, repeated_request) if what.children else span
                     self.end(at, span)
         return last
 
@@ -143,9 +143,9 @@ class Machine:
         elif what.mark == "layers":
             yield from ((tokens, request) for _ in range(self.layers))
         else:
-            for one in self.running:
-                if what.mark == "requests" or (one.ends if what.mark == "finished" else not one.computed):
-                    yield one.tokens, one
+            for member in self.running:
+                if what.mark == "requests" or (member.ends if what.mark == "finished" else not member.computed):
+                    yield member.tokens, member
 
     # -- requests and steps -------------------------------------------------------------------------------------------
 
@@ -155,18 +155,20 @@ class Machine:
         span = self.begin(self.main, _ADD_REQUEST, parent, prompt)
         below = self.play(self.main, calls.ADD_MP if self.two else calls.ADD_INPROC, span, prompt)
         if self.two:
-            self.leaf(self.main, _ENCODE, below, more=message_facts("ADD", self.requests, "send"))
+            self.leaf(self.main, _ENCODE, below, more=message_attributes("ADD", self.requests, "send"))
         self.end(self.main, span)
         trace_id = f"{self.random.getrandbits(128):032x}"
-        life = Span(names.REQUEST_SPAN, trace_id, self.main.new_id(), None, span.start_ns, 0, process=self.main.process)
-        life.links = [Link(span.trace_id, span.span_id)]
-        self.waiting.append(Request(str(self.requests), life, prompt, self.random.randrange(8, 64)))
+        request_span = Span(
+            names.REQUEST_SPAN, trace_id, self.main.new_id(), None, span.start_ns, 0, process=self.main.process
+        )
+        request_span.links = [Link(span.trace_id, span.span_id)]
+        self.waiting.append(Request(str(self.requests), request_span, prompt, self.random.randrange(8, 64)))
         self.requests += 1
 
     def receive(self, reads: Span, loop: Span) -> None:
         """Decode the waiting requests in the engine core's process, and add them to its queue."""
         for request in self.waiting:
-            more = message_facts("ADD", int(request.id), "receive")
+            more = message_attributes("ADD", int(request.id), "receive")
             self.leaf(self.engine, _DECODE, reads, "process_input_sockets", more)
             self.play(self.engine, calls.RECEIVED, loop, request.prompt)
 
@@ -177,28 +179,29 @@ class Machine:
         self.running += joined
         self.steps += 1
         span = self.begin(self.engine, _STEP_FN, parent)
-        self.play(self.engine, calls.STEP, span, sum(one.tokens for one in self.running))
-        told = step_facts(self.steps, self.running, joined, self.waiting, self.random)
-        span.attributes = {**span.attributes, **told}
-        span.links = [Link(one.life.trace_id, one.life.span_id, {names.REQUEST_ID: one.id}) for one in self.running]
+        self.play(self.engine, calls.STEP, span, sum(request.tokens for request in self.running))
+        facts = step_attributes(self.steps, self.running, joined, self.waiting, self.random)
+        span.attributes = {**span.attributes, **facts}
+        spans = {request.id: request.span for request in self.running}
+        span.links = [Link(span.trace_id, span.span_id, {names.REQUEST_ID: name}) for name, span in spans.items()]
         self.end(self.engine, span)
 
     def outputs(self, writes: Span, reads: Span) -> None:
         """Send a step's outputs back from the engine core's process."""
-        sent, came = (message_facts("OUTPUTS", self.steps, operation) for operation in ("send", "receive"))
+        sent, received = (message_attributes("OUTPUTS", self.steps, operation) for operation in ("send", "receive"))
         self.leaf(self.engine, _ENCODE_INTO, writes, "process_output_sockets", sent)
-        self.leaf(self.main, _DECODE, reads, "EngineCoreOutputQueueThread", came)
+        self.leaf(self.main, _DECODE, reads, "EngineCoreOutputQueueThread", received)
 
     def after_step(self) -> None:
         """Add the step's tokens to the requests, and end those that are complete."""
         for request in self.running:
             request.computed += request.tokens
             request.steps += 1
-            if request.steps >= request.wanted:
-                self.live(request)
-        self.running = [one for one in self.running if one.steps < one.wanted]
+            if request.steps >= request.max_tokens:
+                self.end_request(request)
+        self.running = [request for request in self.running if request.steps < request.max_tokens]
 
-    def live(self, request: Request) -> None:
+    def end_request(self, request: Request) -> None:
         """End a request."""
-        request.life.attributes = life_facts(request)
-        self.end(self.main, request.life)
+        request.span.attributes = request_attributes(request)
+        self.end(self.main, request.span)

@@ -91,7 +91,7 @@ class _Writer:
         return int(span_id, 16) - self._offset if span_id else 0
 
     def _call(self, span: Span, number: int) -> Any:
-        arguments = [one.partition("=") for one in span.attributes.get(names.ARGUMENTS, ())]
+        arguments = [argument.partition("=") for argument in span.attributes.get(names.ARGUMENTS, ())]
         result = span.attributes.get(names.RESULT)
         facts = *((5, value) for _, _, value in arguments), None if result is None else (5, result)
         site = self._site(span, tuple(name for name, _, _ in arguments))
@@ -117,7 +117,7 @@ def span_data(span: Span) -> dict[str, Any]:
         "start": span.start_ns,
         "end": span.end_ns,
         "attributes": span.attributes,
-        "events": [(one.name, one.time_ns, one.attributes) for one in span.events],
-        "links": [(one.trace_id, one.span_id, one.attributes) for one in span.links],
+        "events": [(item.name, item.time_ns, item.attributes) for item in span.events],
+        "links": [(item.trace_id, item.span_id, item.attributes) for item in span.links],
         "error": span.error,
     }

@@ -21,8 +21,9 @@ class Difference:
     request: int
     position: int
     """Number of equal tokens before it."""
-    one: int
-    other: int
+    first: int
+    second: int
+    """The two different tokens."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ class Agreement:
         return self.differences[0].position if self.differences else None
 
 
-def compare_outputs(outputs: Sequence[TokenIds], others: Sequence[TokenIds]) -> Agreement:
+def compare_outputs(outputs: Sequence[TokenIds], other_outputs: Sequence[TokenIds]) -> Agreement:
     """Compare the outputs of each request; both have the same length."""
-    found = []
-    for request, (one, other) in enumerate(zip(outputs, others, strict=True)):
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True)))
-        if same < len(one):
-            found.append(Difference(request, same, one[same], other[same]))
-    return Agreement(len(outputs), tuple(sorted(found, key=lambda difference: difference.position)))
+    differences = []
+    for request, (ids, other_ids) in enumerate(zip(outputs, other_outputs, strict=True)):
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, other_ids, strict=True)))
+        if same < len(ids):
+            differences.append(Difference(request, same, ids[same], other_ids[same]))
+    return Agreement(len(outputs), tuple(sorted(differences, key=lambda difference: difference.position)))

@@ -22,8 +22,8 @@ class Busy:
         Linux only; 0.0 on other systems.
         """
         seconds = (_busy_ticks() - self._ticks) / os.sysconf("SC_CLK_TCK") - cpu_seconds
-        whole = (time.perf_counter() - self._start) * (os.cpu_count() or 1)
-        return max(0.0, seconds / whole)
+        available = (time.perf_counter() - self._start) * (os.cpu_count() or 1)
+        return max(0.0, seconds / available)
 
 
 def _busy_ticks() -> int:

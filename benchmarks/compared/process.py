@@ -94,12 +94,12 @@ class EngineProcess:
 
 def environment(python: Path, threads: int) -> dict[str, str]:
     """Return the environment of all engines: the number of threads, no network, and OpenMP preloaded for vLLM."""
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if name not in _SETTINGS_OF_OTHERS and not name.startswith(("VLLM_", "TRACELLM_"))
     }
-    kept |= {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    kept |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "VLLM_PLUGINS": ""}
+    variables |= {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    variables |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "VLLM_PLUGINS": ""}
     preloaded = python.parent.parent / "lib" / "libiomp5.so"
-    return {**kept, "LD_PRELOAD": str(preloaded)} if preloaded.exists() else kept
+    return {**variables, "LD_PRELOAD": str(preloaded)} if preloaded.exists() else variables

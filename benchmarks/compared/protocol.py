@@ -55,24 +55,24 @@ def answer(make: Callable[[dict[str, Any]], Engine]) -> None:
     engine = recording = None
     with ExitStack() as until_the_end:
         for line in sys.stdin:
-            asked = json.loads(line)
+            request = json.loads(line)
             try:
                 if engine is None:
-                    if level := asked.get("recorded"):
+                    if level := request.get("recorded"):
                         from tracellm.bench.trial import recorded
 
                         recording = until_the_end.enter_context(recorded(level))
-                    engine = make(asked)
+                    engine = make(request)
                     reply(engine.about())
-                elif "questions" in asked:
-                    reply({"gaps": engine.gaps(asked["questions"])})
-                elif "cost" in asked:
+                elif "questions" in request:
+                    reply({"gaps": engine.gaps(request["questions"])})
+                elif "cost" in request:
                     if recording is None:
                         raise ValueError("it was not recorded")
                     until_the_end.close()
                     reply(recording.stats)
                 else:
-                    reply(_turn(engine, **asked))
+                    reply(_turn(engine, **request))
             except Exception:
                 reply({"error": traceback.format_exc()})
 

@@ -71,7 +71,7 @@ class Plan:
     check_requests: int = 8
     """Number of requests to compare in float32; 0 for none."""
     check_tokens: int = 24
-    tell: Callable[[str], object] = print
+    log: Callable[[str], object] = print
 
     def processes(self) -> list[str]:
         """Return the processes of all ways, each once."""
@@ -89,7 +89,7 @@ def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
     Raises:
         EngineFailed: an engine failed; the message has the reason.
     """
-    plan.tell(f"{name}: making the checkpoint")
+    plan.log(f"{name}: making the checkpoint")
     folder = shape.folder(name, plan.folder, "bfloat16")  # the usual dtype of published models
     shape = replace(shape, requests=plan.requests or shape.requests, outputs=plan.outputs or shape.outputs)
     if plan.outputs:
@@ -100,7 +100,7 @@ def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
     with ExitStack() as engines:
         running = {}
         for process in plan.processes():
-            plan.tell(f"{name}: starting {process} in {plan.dtype}")
+            plan.log(f"{name}: starting {process} in {plan.dtype}")
             running[process] = engines.enter_context(_engine(process, shape, folder, plan, plan.dtype))
         near = _compared(running, workload, plan)
         rounds = _rounds(name, running, shape, workload, plan)
@@ -168,7 +168,7 @@ def _compared_exactly(shape: Shape, folder: Path, workload: Workload, plan: Plan
     )
     outputs = {}
     for process in plan.processes():
-        plan.tell(f"comparing outputs: {process} in {_CHECKED}")
+        plan.log(f"comparing outputs: {process} in {_CHECKED}")
         with _engine(process, shape, folder, plan, _CHECKED) as engine:
             for way in (way for way in plan.ways if process_of(way) == process):
                 outputs[way] = engine.turn(way, part)["token_ids"]
@@ -180,24 +180,24 @@ def _compared(running: dict[str, EngineProcess], workload: Workload, plan: Plan)
     """Compare the whole workload in the measured dtype; this also warms everything up."""
     outputs = {}
     for way in plan.ways:
-        plan.tell(f"comparing outputs: {way} in {plan.dtype}")
+        plan.log(f"comparing outputs: {way} in {plan.dtype}")
         outputs[way] = running[process_of(way)].turn(way, workload)["token_ids"]
     reference = outputs.get(REFERENCE)
     if reference is None:
         return {}
-    told = {}
+    agreements = {}
     for way, ids in outputs.items():
         agreement = compare_outputs(reference, ids)
         if agreement.differences and _JUDGE in running:
             gaps = running[_JUDGE].gaps(
                 [
-                    ([*workload.prompts[part.request], *ids[part.request][: part.position]], part.one, part.other)
+                    ([*workload.prompts[part.request], *ids[part.request][: part.position]], part.first, part.second)
                     for part in agreement.differences
                 ]
             )
-            agreement = replace(agreement, gap=max(one["gap"] / one["spread"] for one in gaps))
-        told[way] = agreement
-    return told
+            agreement = replace(agreement, gap=max(gap["gap"] / gap["spread"] for gap in gaps))
+        agreements[way] = agreement
+    return agreements
 
 
 @dataclass
@@ -214,14 +214,14 @@ class _Rounds:
 
     def speeds(self, way: str, cost: ModelCost, at_once: int) -> dict[str, Any]:
         """Return tokens per second, and their ratios to the limit."""
-        taken = self.seconds[way]
-        whole = Spread.of([self.workload.num_output_tokens / one["whole"] for one in taken])
+        rounds = self.seconds[way]
+        whole = Spread.of([self.workload.num_output_tokens / seconds["whole"] for seconds in rounds])
         ideal = work_of(cost, self.ceilings, self.workload, at_once)
         full = work_of(cost, self.ceilings, self.decoding, at_once)
         first = work_of(cost, self.ceilings, self.decoding.first_tokens(), at_once)
         num_decoded = self.decoding.num_output_tokens - len(self.decoding.prompts)
         # Uses medians: the difference of two times of one round can be anything on a busy machine.
-        decode_seconds = [max(one["decode"] - one["decode_first"], 1e-9) for one in taken]
+        decode_seconds = [max(seconds["decode"] - seconds["decode_first"], 1e-9) for seconds in rounds]
         decode = Spread.of([num_decoded / seconds for seconds in decode_seconds])
         median_seconds = statistics.median(decode_seconds)
         return {
@@ -233,7 +233,7 @@ class _Rounds:
             "decode_of_bandwidth": (full.num_bytes - first.num_bytes)
             / median_seconds
             / self.ceilings.read_bytes_per_second,
-            "seconds": taken,
+            "seconds": rounds,
         }
 
 
@@ -255,14 +255,14 @@ def _rounds(name: str, running: dict[str, EngineProcess], shape: Shape, workload
         if number % len(plan.ways) == 0:
             measured = measure_ceilings(getattr(torch, plan.dtype), shape.device)
             ceilings = measured if ceilings is None else ceilings.merged(measured)
-        plan.tell(f"{name}: round {number // len(plan.ways) + 1} of {plan.repeats}, {way}")
-        taken = {}
-        for turn, asked in turns.items():
+        plan.log(f"{name}: round {number // len(plan.ways) + 1} of {plan.repeats}, {way}")
+        seconds_of_round = {}
+        for turn, turn_workload in turns.items():
             busy = Busy()
-            told = running[process_of(way)].turn(way, asked)
-            taken[turn] = told["seconds"]
+            result = running[process_of(way)].turn(way, turn_workload)
+            seconds_of_round[turn] = result["seconds"]
             if way != RECORDED:  # recording is not load from others
-                shares.append(busy.elsewhere(told["cpu_seconds"]))
-        seconds[way].append(taken)
+                shares.append(busy.elsewhere(result["cpu_seconds"]))
+        seconds[way].append(seconds_of_round)
     assert ceilings is not None
     return _Rounds(workload, decoding, ceilings, statistics.median(shares or [0.0]), seconds)

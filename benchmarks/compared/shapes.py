@@ -46,13 +46,13 @@ class Shape:
     kv_tokens: int | None = None
     """Tokens in each engine's KV cache; None for all requests at their longest."""
 
-    def folder(self, name: str, place: Path, dtype: str) -> Path:
+    def folder(self, name: str, parent: Path, dtype: str) -> Path:
         """Return the checkpoint's folder, made in `place` if needed (up to a minute and 3 GB)."""
         if self.config is None:
             import tracellm
 
             return Path(tracellm.__file__).parent / "tiny"
-        folder = place / f"{name}-{dtype}"
+        folder = parent / f"{name}-{dtype}"
         if not (folder / "made").exists():
             _make(folder, self.config, dtype)
             (folder / "made").touch()

@@ -103,8 +103,8 @@ def _row(way: str, figures: dict[str, Any], peer: dict[str, Any] | None, dtype: 
 
 
 def _differences(ways: dict[str, Any], dtype: str, column: int) -> str:
-    found = [one[dtype] for one in ways.values() if one[dtype] and one[dtype]["first"] is not None]
-    gaps = [one["gap"] for one in found if one["gap"] is not None]
+    differing = [figures[dtype] for figures in ways.values() if figures[dtype] and figures[dtype]["first"] is not None]
+    gaps = [figures["gap"] for figures in differing if figures["gap"] is not None]
     if not gaps:
         return ""
-    return _DIFFERENCES[column].format(first=min(one["first"] for one in found) + 1, gap=max(gaps))
+    return _DIFFERENCES[column].format(first=min(figures["first"] for figures in differing) + 1, gap=max(gaps))

@@ -113,12 +113,12 @@ class Transformers(Engine):
         """See `Engine.gaps`."""
         import torch
 
-        told = []
-        for context, one, other in questions:
+        gaps = []
+        for context, first, second in questions:
             with torch.inference_mode():
                 logits = self._model(torch.tensor([context])).logits[0, -1].float()
-            told.append({"gap": float(abs(logits[one] - logits[other])), "spread": float(logits.std())})
-        return told
+            gaps.append({"gap": float(abs(logits[first] - logits[second])), "spread": float(logits.std())})
+        return gaps
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ class Vllm(Engine):
 
     def generate(self, way: str, prompts: Sequence[TokenIds], lengths: Sequence[int]) -> list[TokenIds]:
         """See `Engine.generate`."""
-        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         params = [
             self._params(temperature=0, max_tokens=length, ignore_eos=True, detokenize=self._text) for length in lengths
         ]
-        outputs = self._llm.generate(asked, params, use_tqdm=False)
+        outputs = self._llm.generate(inputs, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]
 
 

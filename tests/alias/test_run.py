@@ -53,22 +53,22 @@ async def served():
     return type(llm).__name__, type(llm.engine_core).__name__, len(output.outputs[0].token_ids)
 
 if __name__ == "__main__":
-    told = {"children": {}, "async": asyncio.run(served())}
+    result = {"children": {}, "async": asyncio.run(served())}
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     llm = LLM(model="facebook/opt-125m", max_model_len=64, trust_remote_code=False)
-    told["client"] = type(llm.llm_engine.engine_core).__name__
-    told["name"] = llm.model_config.served_model_name
+    result["client"] = type(llm.llm_engine.engine_core).__name__
+    result["name"] = llm.model_config.served_model_name
     engine = LLMEngine.from_engine_args(EngineArgs("facebook/opt-125m", max_model_len=64), multiprocess_mode=False)
     engine.add_request("0", "Hello", SamplingParams(max_tokens=2, output_kind=RequestOutputKind.FINAL_ONLY))
     while engine.has_unfinished_requests():
-        told["steps"] = [output.finished for output in engine.step()]
+        result["steps"] = [output.finished for output in engine.step()]
     for method in ("spawn", "fork", "forkserver"):
         with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
-            told["children"][method] = pool.submit(in_a_child, SamplingParams(max_tokens=5)).result()
+            result["children"][method] = pool.submit(in_a_child, SamplingParams(max_tokens=5)).result()
     code = "import vllm.v1.engine.core as core; print(core.EngineCore.__module__)"
-    told["children"]["program"] = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    result["children"]["program"] = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     runpy.run_path("reading.py", run_name="__main__")
-    print(json.dumps(told))
+    print(json.dumps(result))
 """
 
 
@@ -83,12 +83,12 @@ def test_engines_and_children(tmp_path: Path) -> None:
         "The capital of France is",
         "The largest ocean is",
     ]
-    told = json.loads(last)
-    assert told["async"] == ["AsyncLLM", "AsyncMPClient", 2]
-    assert (told["client"], told["name"], told["steps"]) == ("SyncMPClient", "facebook/opt-125m", [True])
+    result = json.loads(last)
+    assert result["async"] == ["AsyncLLM", "AsyncMPClient", 2]
+    assert (result["client"], result["name"], result["steps"]) == ("SyncMPClient", "facebook/opt-125m", [True])
     child = ["0.11.1+tracellm", True, 5]
     program = "tracellm.engine.core.core\n"
-    assert told["children"] == {"spawn": child, "fork": child, "forkserver": child, "program": program}
+    assert result["children"] == {"spawn": child, "fork": child, "forkserver": child, "program": program}
 
 
 def test_a_refusal_is_three_lines(tmp_path: Path) -> None:

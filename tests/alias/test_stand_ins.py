@@ -30,28 +30,28 @@ def run(code: str) -> dict[str, Any]:
 @pytest.mark.parametrize("module", sorted(HOMES.keys() | PACKAGES))
 def test_every_module_can_be_imported(module: str) -> None:
     """Each module of the table exists, by name and as an attribute, with all its names."""
-    found = import_module(module)
+    imported = import_module(module)
     above, _, name = module.rpartition(".")
-    assert found.__name__ == module
-    assert not above or getattr(import_module(above), name) is found
+    assert imported.__name__ == module
+    assert not above or getattr(import_module(above), name) is imported
     assert find_spec(module) is not None
     for name, (home, ours) in HOMES.get(module, {}).items():
-        assert getattr(found, name) is getattr(import_module(home), ours)
-        assert name in dir(found)
+        assert getattr(imported, name) is getattr(import_module(home), ours)
+        assert name in dir(imported)
 
 
 def test_every_form_of_import() -> None:
     """Every form of import gives tracellm's own class."""
-    found = run(
+    imported = run(
         "import vllm\n"
         "import vllm.v1.engine.core_client as client\n"
         "from vllm import SamplingParams\n"
         "from vllm.v1.engine import core\n"
         "attribute = vllm.v1.engine.core_client.InprocClient\n"
     )
-    assert found["client"].InprocClient is found["attribute"] is core_client.InprocClient
-    assert found["SamplingParams"] is sampling_params.SamplingParams
-    assert found["core"].EngineCore.__module__ == "tracellm.engine.core.core"
+    assert imported["client"].InprocClient is imported["attribute"] is core_client.InprocClient
+    assert imported["SamplingParams"] is sampling_params.SamplingParams
+    assert imported["core"].EngineCore.__module__ == "tracellm.engine.core.core"
     assert {"LLM", "AsyncLLMEngine", "EngineArgs"} <= run("from vllm import *").keys()
 
 
@@ -111,14 +111,14 @@ def test_what_is_not_here_is_refused_by_name(code: str) -> None:
 
 def test_a_script_can_do_without() -> None:
     """`try: import`, `hasattr` and lookups of dunder names work as with any library."""
-    found = run(
+    imported = run(
         "import vllm\n"
         "try:\n    from vllm.lora.request import LoRARequest\n"
         "except ModuleNotFoundError:\n    LoRARequest = None\n"
         "answers = [hasattr(vllm, 'PoolingParams'), hasattr(vllm, '__wrapped__'), hasattr(vllm, 'LLM')]\n"
     )
-    assert found["LoRARequest"] is None
-    assert found["answers"] == [False, False, True]
+    assert imported["LoRARequest"] is None
+    assert imported["answers"] == [False, False, True]
 
 
 def test_other_packages_are_left_alone() -> None:
@@ -141,15 +141,15 @@ def test_probes_are_not_put_on_stand_ins() -> None:
 
 def test_arguments_of_vllm() -> None:
     """`EngineArgs` takes the model by position, accepts vLLM's arguments that change nothing, and refuses others."""
-    found = run("from vllm import AsyncEngineArgs, EngineArgs, TokensPrompt")
-    args = found["EngineArgs"]("some/model", tensor_parallel_size=1, max_num_seqs=2)
+    imported = run("from vllm import AsyncEngineArgs, EngineArgs, TokensPrompt")
+    args = imported["EngineArgs"]("some/model", tensor_parallel_size=1, max_num_seqs=2)
     assert (args.model, args.max_num_seqs, args.disable_log_stats) == ("some/model", 2, False)
-    assert found["AsyncEngineArgs"](model="tiny", enable_log_requests=True).enable_log_requests is True
+    assert imported["AsyncEngineArgs"](model="tiny", enable_log_requests=True).enable_log_requests is True
     with pytest.raises(EngineError, match="does not have `tensor_parallel_size`, which vLLM has"):
-        found["EngineArgs"]("tiny", tensor_parallel_size=2)
+        imported["EngineArgs"]("tiny", tensor_parallel_size=2)
     with pytest.raises(EngineError, match=r"no argument `max_seqs`\. Did you mean"):
-        found["AsyncEngineArgs"]("tiny", max_seqs=2)
-    assert found["TokensPrompt"](prompt_token_ids=[1]) == {"prompt_token_ids": [1]}
+        imported["AsyncEngineArgs"]("tiny", max_seqs=2)
+    assert imported["TokensPrompt"](prompt_token_ids=[1]) == {"prompt_token_ids": [1]}
 
 
 def test_importing_vllm_is_quick() -> None:

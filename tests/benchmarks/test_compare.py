@@ -32,12 +32,12 @@ TINY = Shape(("tiny", "tiny"), None, 3, Lengths(3, 9), Lengths(2, 4), decode_inp
 SILENT: Any = lambda message: None  # noqa: E731
 
 
-class Beside:
+class InProcessEngine:
     """Substitute for `EngineProcess` that runs the engine in this process, to save imports."""
 
     def __init__(self, module: str, python: str, settings: dict[str, Any], threads: int, log: Path) -> None:
-        made = {"tracellm_engine": Tracellm, "transformers_engine": Transformers}
-        self._engine: Engine = made[module](settings)
+        engines = {"tracellm_engine": Tracellm, "transformers_engine": Transformers}
+        self._engine: Engine = engines[module](settings)
         self.about = self._engine.about()
         self.gaps = self._engine.gaps
 
@@ -59,10 +59,10 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         patch.setattr(machine, "_BYTES", 1 << 16)
         patch.setattr(machine, "_SIDES", (16,))
         patch.setattr(torch, "set_num_threads", lambda count: None)
-        patch.setattr(rounds, "EngineProcess", Beside)
+        patch.setattr(rounds, "EngineProcess", InProcessEngine)
         ways = [way for way in WAYS_ON["cpu"] if way != "vllm"]
         pythons = dict.fromkeys(WAYS.values(), sys.executable)
-        plan = Plan(ways, "float32", 1, 1, pythons, tmp_path_factory.mktemp("compare"), tell=SILENT)
+        plan = Plan(ways, "float32", 1, 1, pythons, tmp_path_factory.mktemp("compare"), log=SILENT)
         return measure("toy", TINY, plan)
 
 
@@ -93,15 +93,15 @@ def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str
         rows = [row[0] for row in _cells(shown[1])]
         shown_ways = {way: ways[way] for way in WAYS_ON[shape.device] if TITLES[way][column] in rows}
         assert {REFERENCE, PEERS[shape.device]} <= shown_ways.keys()
-        of_page = {"ways": shown_ways, "shape": name, "dtype": dtype, "device": shape.device}
-        made = comparison({**figures, **of_page}, lang, "x", "y")
-        assert _cells(made) == _cells(shown[1])
+        page_figures = {"ways": shown_ways, "shape": name, "dtype": dtype, "device": shape.device}
+        table = comparison({**figures, **page_figures}, lang, "x", "y")
+        assert _cells(table) == _cells(shown[1])
         assert shape.title[column] in shown[1]
-    told = comparison({**figures, "ways": ways, "dtype": "bfloat16"}, lang, "COMMAND", "MACHINE")
-    assert [row[0] for row in _cells(told)] == [HEADS[0][column], "---", *(title[column] for title in TITLES.values())]
-    assert "2 / 3" in told
-    assert "COMMAND" in told
-    assert "0.02" in told
+    table = comparison({**figures, "ways": ways, "dtype": "bfloat16"}, lang, "COMMAND", "MACHINE")
+    assert [row[0] for row in _cells(table)] == [HEADS[0][column], "---", *(title[column] for title in TITLES.values())]
+    assert "2 / 3" in table
+    assert "COMMAND" in table
+    assert "0.02" in table
 
 
 def _cells(table: str) -> list[list[str]]:
@@ -121,20 +121,24 @@ def test_shapes_are_those_of_qwen(name: str, parameters: int) -> None:
         config = SHAPES[name].config
         assert config is not None
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
-    assert sum(one.numel() for one in model.parameters()) == parameters
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(0, 5)), min_size=1))
 def test_where_outputs_part(cases: list[tuple[list[int], int]]) -> None:
     """Each difference has its request, its position and the two tokens."""
     outputs = [ids for ids, _ in cases]
-    others = [[*ids[:place], *(token + 1 for token in ids[place:])] for ids, place in cases]
-    told = compare_outputs(outputs, others)
-    assert told.same == sum(place >= len(ids) for ids, place in cases)
-    for part in told.differences:
-        ids, place = cases[part.request]
-        assert (part.position, part.one, part.other) == (place, ids[place], ids[place] + 1)
-    assert told.first == min((part.position for part in told.differences), default=None)
+    other_outputs = [[*ids[:position], *(token + 1 for token in ids[position:])] for ids, position in cases]
+    agreement = compare_outputs(outputs, other_outputs)
+    assert agreement.same == sum(position >= len(ids) for ids, position in cases)
+    for difference in agreement.differences:
+        ids, position = cases[difference.request]
+        assert (difference.position, difference.first, difference.second) == (
+            position,
+            ids[position],
+            ids[position] + 1,
+        )
+    assert agreement.first == min((difference.position for difference in agreement.differences), default=None)
 
 
 ENGINE = """
@@ -165,7 +169,7 @@ answer(Counting)
 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a small engine in place of the package's."""
+    """A folder with a small engine instead of the package's."""
     (tmp_path / "counting.py").write_text(ENGINE.format(root=str(ROOT)))
     monkeypatch.setattr(process, "_HERE", tmp_path)
     return tmp_path
@@ -175,9 +179,9 @@ def test_an_engine_is_asked(engines: Path) -> None:
     """An engine replies with versions, tokens and its own time, and its other output goes to the log."""
     with EngineProcess("counting", sys.executable, {"model": "some"}, 1, engines / "log") as engine:
         assert engine.about == {"counting": "1"}
-        told = engine.turn("", Workload([[1, 2], [7]], [2, 3]))
-        assert told["token_ids"] == [[3, 4], [8, 9, 10]]
-        assert told["seconds"] >= 0
+        result = engine.turn("", Workload([[1, 2], [7]], [2, 3]))
+        assert result["token_ids"] == [[3, 4], [8, 9, 10]]
+        assert result["seconds"] >= 0
         with pytest.raises(EngineFailed, match=r"asked for \[1\] tokens, got \[0\]"):
             engine.turn("short", Workload([[1]], [1]))
         with pytest.raises(EngineFailed, match="dying"):
@@ -198,14 +202,14 @@ def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "bin").mkdir()
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libiomp5.so").touch()
-    given = environment(tmp_path / "bin" / "python", 3)
-    assert given["OMP_NUM_THREADS"] == "3"
-    assert given["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
-    assert not {"TRACELLM_OPS", "VLLM_CPU_OMP_THREADS_BIND"} & set(given)
+    variables = environment(tmp_path / "bin" / "python", 3)
+    assert variables["OMP_NUM_THREADS"] == "3"
+    assert variables["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
+    assert not {"TRACELLM_OPS", "VLLM_CPU_OMP_THREADS_BIND"} & set(variables)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (["--write", "--repeats", "2"], "the documentation needs 5 rounds of tracellm and vllm"),
         (["--write", "--ways", "tracellm", "transformers"], "the documentation needs 5 rounds of tracellm and vllm"),
@@ -216,37 +220,37 @@ def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     ],
 )
 def test_what_is_refused(
-    wrong: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wrong: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Too few rounds for the documentation, and variants or devices that are missing, are refused in one line."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sys.argv", ["compare.py", "--vllm", sys.executable, *wrong])
     with pytest.raises(SystemExit):
         compare.main()
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, the engine with PyTorch's operations is a variant with its own process."""
-    asked = {}
+    settings_by_log = {}
 
-    class Asked(Beside):
+    class RecordingEngine(InProcessEngine):
         def __init__(self, module: str, python: str, settings: dict[str, Any], threads: int, log: Path) -> None:
-            asked[log.stem] = settings
+            settings_by_log[log.stem] = settings
             super().__init__(module, python, settings, threads, log)
 
-    monkeypatch.setattr(rounds, "EngineProcess", Asked)
+    monkeypatch.setattr(rounds, "EngineProcess", RecordingEngine)
     monkeypatch.setattr(rounds, "measure_ceilings", lambda dtype, device: machine.Ceilings(1e9, 1e9, "float32"))
     monkeypatch.delenv("TRACELLM_OPS", raising=False)
     monkeypatch.setenv("TRACELLM_OPS", "cpu")  # so that it is restored
     ways, threads = ["tracellm", "tracellm-torch"], torch.get_num_threads()
-    plan = Plan(ways, "float32", threads, 1, {"tracellm_engine": ""}, tmp_path, tell=SILENT)
-    told = measure("toy", replace(TINY, device="cuda", kv_tokens=100), plan)
-    assert [asked[way].get("ops") for way in ("tracellm_engine", "tracellm-torch")] == [None, "torch"]
-    assert {settings["kv_cache_tokens"] for settings in asked.values()} == {228}
-    assert told["ways"]["tracellm-torch"]["float32"]["same"] == 3
+    plan = Plan(ways, "float32", threads, 1, {"tracellm_engine": ""}, tmp_path, log=SILENT)
+    measured = measure("toy", replace(TINY, device="cuda", kv_tokens=100), plan)
+    assert [settings_by_log[way].get("ops") for way in ("tracellm_engine", "tracellm-torch")] == [None, "torch"]
+    assert {settings["kv_cache_tokens"] for settings in settings_by_log.values()} == {228}
+    assert measured["ways"]["tracellm-torch"]["float32"]["same"] == 3
     assert os.environ["TRACELLM_OPS"] == "torch"
-    table = comparison(told, "en", "x", "y")
+    table = comparison(measured, "en", "x", "y")
     assert "times PyTorch" in table
     assert "| 1.00 |" in table.splitlines()[3]
 

@@ -38,9 +38,9 @@ def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str
     """The table on the page has the rows and columns that the command writes."""
     column = list(PAGES).index(lang)
     ways = dict.fromkeys(TITLES, figures["ways"]["tracellm"])
-    told = startup_table({**figures, "ways": ways}, lang, "COMMAND", "MACHINE")
-    assert "COMMAND" in told
-    assert "| 1.00 |" in told
+    content = startup_table({**figures, "ways": ways}, lang, "COMMAND", "MACHINE")
+    assert "COMMAND" in content
+    assert "| 1.00 |" in content
     shown = re.search(r"<!-- made: startup -->\n(.*?)<!-- end -->", PAGES[lang].read_text(encoding="utf-8"), re.DOTALL)
     assert shown is not None
     if shown[1] != NOT_MEASURED[lang]:

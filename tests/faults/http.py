@@ -80,8 +80,8 @@ class Connection:
         """Yield the server-sent events of a response as they arrive, without `data: `."""
         text = ""
         async for chunk in self.chunks():
-            *whole, text = (text + chunk.decode()).split("\n\n")
-            for event in whole:
+            *events, text = (text + chunk.decode()).split("\n\n")
+            for event in events:
                 yield event.removeprefix("data: ")
         assert text == ""
 
@@ -142,12 +142,12 @@ def run(work: Any) -> Any:
 
 async def gauges(port: int) -> dict[str, float]:
     """Return the values of /metrics, without labels."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for line in (await ask(port, "GET", "/metrics")).body.decode().splitlines():
         if not line.startswith("#"):
             name, _, value = line.rpartition(" ")
-            found[name.partition("{")[0]] = float(value)
-    return found
+            values[name.partition("{")[0]] = float(value)
+    return values
 
 
 async def idle(port: int) -> None:

@@ -68,12 +68,12 @@ def stat_of(pid: int) -> list[str] | None:
 
 def children_of(pid: int) -> dict[int, str]:
     """Return the children of a process, each with its command line."""
-    found = {}
+    commands = {}
     for child in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         stat = stat_of(child)
         if stat is not None and int(stat[1]) == pid:
-            found[child] = command_of(child)
-    return found
+            commands[child] = command_of(child)
+    return commands
 
 
 def command_of(pid: int) -> str:
@@ -168,12 +168,12 @@ class Program:
         assert ready, f"it has printed nothing for {HANG_GUARD:.0f} s; its stderr: {self.stderr()}"
         return self.process.stdout.readline().decode().rstrip("\n")
 
-    def lines_until(self, wanted: str) -> list[str]:
-        """Return the printed lines up to the one that begins with `wanted`."""
+    def lines_until(self, prefix: str) -> list[str]:
+        """Return the printed lines up to the one that begins with `prefix`."""
         lines: list[str] = []
-        while not (lines and lines[-1].startswith(wanted)):
+        while not (lines and lines[-1].startswith(prefix)):
             line = self.line()
-            assert line or self.process.poll() is None, f"it ended before {wanted!r}; {lines}; {self.stderr()}"
+            assert line or self.process.poll() is None, f"it ended before {prefix!r}; {lines}; {self.stderr()}"
             lines.append(line)
         return lines
 
@@ -219,8 +219,8 @@ class Server(Program):
 
         def address() -> int:
             assert self.process.poll() is None, f"the server has ended: {self.stderr()}"
-            _, found, rest = self.stderr().partition("http://127.0.0.1:")
-            return int("".join(c for c in rest[:5] if c.isdigit()) or 0) if found else 0
+            _, separator, address = self.stderr().partition("http://127.0.0.1:")
+            return int("".join(c for c in address[:5] if c.isdigit()) or 0) if separator else 0
 
         self.port = wait_until(address, "the address of the server")
 

@@ -77,10 +77,10 @@ def killed(tmp_path_factory):
             wait_until(lambda: has_steps(folder), "the first steps in the recording")
             os.kill(server.engine(), signal.SIGKILL)
 
-            async def rest(reader) -> list[str]:
+            async def remaining_events(reader) -> list[str]:
                 return [event async for event in reader]
 
-            for events in await asyncio.gather(*map(rest, readers)):
+            for events in await asyncio.gather(*map(remaining_events, readers)):
                 assert events[-1] == "[DONE]"
                 assert '"type":"EngineDeadError"' in events[-2]
                 assert "was killed by SIGKILL" in events[-2]

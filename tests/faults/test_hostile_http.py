@@ -96,9 +96,11 @@ def test_a_hundred_megabytes(server):
 def json_values() -> st.SearchStrategy[Any]:
     """Return small JSON values of all types."""
     numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False))
-    leaves = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=5), st.sampled_from(["auto", "json_object"]))
+    scalars = st.one_of(
+        st.none(), st.booleans(), numbers, st.text(max_size=5), st.sampled_from(["auto", "json_object"])
+    )
     return st.recursive(
-        leaves,
+        scalars,
         lambda inner: (
             st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner)
         ),
@@ -169,8 +171,8 @@ def test_what_is_no_http(server, kind):
         finally:
             await connection.close()
 
-    said = run(speak())
-    assert said == b"" or said.startswith(b"HTTP/1.1 4"), said[:200]
+    response = run(speak())
+    assert response == b"" or response.startswith(b"HTTP/1.1 4"), response[:200]
 
 
 def test_bodies_that_never_come(server):
@@ -197,9 +199,9 @@ def test_a_body_longer_than_it_says(server):
         body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
         await connection.send(request("POST", COMPLETIONS, body + b"and more\r\n\r\n", content_length=str(len(body))))
         first = await connection.answer()
-        rest = await connection.reader.read()
+        remaining = await connection.reader.read()
         await connection.close()
-        return [first.status, int(rest.split()[1])]
+        return [first.status, int(remaining.split()[1])]
 
     assert run(speak()) == [200, 400]
 

@@ -21,7 +21,7 @@ ADD, ABORT, UTILITY = b"\x00", b"\x01", b"\x03"
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def stderr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A file with the stderr of this module's engine process."""
     path = tmp_path_factory.mktemp("engine") / "stderr"
     before = os.dup(2)
@@ -33,7 +33,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def llm(said) -> Iterator[LLM]:
+def llm(stderr) -> Iterator[LLM]:
     """An engine for all tests; only the last one may end it."""
     llm = LLM("tiny", multiprocess_mode=True, **ENGINE)
     yield llm
@@ -91,17 +91,17 @@ WRONG: dict[str, tuple[bytes, ...]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_no_message_is_told_and_passed_over(llm, client, said, expected, wrong):
+def test_what_is_not_a_message_is_logged_and_ignored(llm, client, stderr, expected, wrong):
     """The engine process reports a malformed message, and the next request has its tokens."""
-    before = said.read_text().count("ignored a malformed message")
+    before = stderr.read_text().count("ignored a malformed message")
     client.input_socket.send_multipart((client.core_engine, *WRONG[wrong]))
     assert tokens(llm) == expected
-    assert said.read_text().count("ignored a malformed message") == before + 1
+    assert stderr.read_text().count("ignored a malformed message") == before + 1
     assert client.call_utility("get_request_counts") == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("method", "arguments", "told"),
+    ("method", "arguments", "message"),
     [
         ("no_such_method", (), "no utility method 'no_such_method'"),
         ("shutdown", (), "no utility method 'shutdown'"),
@@ -110,9 +110,9 @@ def test_what_is_no_message_is_told_and_passed_over(llm, client, said, expected,
         ("get_request_counts", ({"a": [None]},), "positional argument"),
     ],
 )
-def test_a_utility_call_that_cannot_be_is_an_error_of_its_caller(llm, client, expected, method, arguments, told):
+def test_a_utility_call_that_cannot_be_is_an_error_of_its_caller(llm, client, expected, method, arguments, message):
     """An unknown name, an internal method or wrong arguments are an error of the caller."""
-    with pytest.raises(EngineError, match=told):
+    with pytest.raises(EngineError, match=message):
         client.call_utility(method, *arguments)
     assert tokens(llm) == expected
 

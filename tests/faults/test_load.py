@@ -53,17 +53,17 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream(server):
 
     async def leave() -> tuple[dict[str, float], int]:
         stays = await stream(server.port, body("Hello", 400))
-        leaves = await stream(server.port, body("Why", 400))
-        await anext(aiter(leaves.events()))
-        await leaves.close()
+        aborted = await stream(server.port, body("Why", 400))
+        await anext(aiter(aborted.events()))
+        await aborted.close()
         reading = asyncio.create_task(text_of(stays))
-        while (found := await gauges(server.port))["vllm:num_requests_running"] > 1:
+        while (values := await gauges(server.port))["vllm:num_requests_running"] > 1:
             await asyncio.sleep(0)
         assert not reading.done(), "it was noticed too late to say anything"
-        return found, len(await reading)
+        return values, len(await reading)
 
-    found, length = run(leave())
-    assert found["vllm:num_requests_running"] == 1
+    values, length = run(leave())
+    assert values["vllm:num_requests_running"] == 1
     assert length > 400
 
 
@@ -94,19 +94,19 @@ def test_quick_aborts(server):
     async def quick(number: int) -> None:
         connection = await Connection.open(server.port)
         data = _json(body(PROMPTS[number % len(PROMPTS)], 900, stream=number % 2 == 0))
-        whole = request("POST", COMPLETIONS, data)
+        message = request("POST", COMPLETIONS, data)
         match number % 6:
             case 0:
-                await connection.send(whole)
+                await connection.send(message)
                 await connection.head()
                 await anext(aiter(connection.chunks()))
             case 2:
-                await connection.send(whole)
+                await connection.send(message)
                 await connection.head()
             case 5:
-                await connection.send(whole[:-1])
+                await connection.send(message[:-1])
             case _:
-                await connection.send(whole)
+                await connection.send(message)
         if number % 4 > 1:
             connection.writer.transport.abort()  # RST instead of FIN
         await connection.close()

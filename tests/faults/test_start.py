@@ -57,17 +57,17 @@ def test_a_port_in_use():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["/nowhere/at/all"], "/nowhere/at/all"),
         (["--kv-cache-memory-bytes=1000"], "KV cache"),
     ],
 )
-def test_a_server_whose_engine_cannot_start(options, told):
+def test_a_server_whose_engine_cannot_start(options, message):
     """The command prints the engine's own error once, and exits with status 1."""
     with Server(*options, wait=False) as server:
         assert server.end() == 1
         assert server.stderr().count("tracellm: ") == 1, server.stderr()
-        assert told in server.stderr()
+        assert message in server.stderr()
         assert "Traceback" not in server.stderr()
         assert server.leftovers() == []

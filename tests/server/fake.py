@@ -53,24 +53,24 @@ class FakeEngine:
         request = self.processor.process_inputs(request_id, prompt, sampling_params, priority=priority)
         self.requests.append({"request_id": request_id, "trace_headers": trace_headers, "params": sampling_params})
         delta = sampling_params.output_kind is RequestOutputKind.DELTA
-        asked = sampling_params.max_tokens or 1
+        num_tokens = sampling_params.max_tokens or 1
         try:
-            for number in range(1, asked + 1):
+            for number in range(1, num_tokens + 1):
                 if number - 1 == self.fails_after:
                     raise self.failure
                 if number - 1 == self.stalls_after:
                     self.stalled.set()
                     await asyncio.Event().wait()
                 await asyncio.sleep(0)
-                if delta or number == asked:
-                    count = 1 if delta else asked
-                    reason = "length" if number == asked else None
+                if delta or number == num_tokens:
+                    count = 1 if delta else num_tokens
+                    reason = "length" if number == num_tokens else None
                     outputs = [
                         CompletionOutput(index, "a" * count, [97] * count, finish_reason=reason)
                         for index in range(sampling_params.n)
                     ]
                     yield RequestOutput(
-                        request_id, None, request.prompt_token_ids, None, outputs, finished=number == asked
+                        request_id, None, request.prompt_token_ids, None, outputs, finished=number == num_tokens
                     )
         except (asyncio.CancelledError, GeneratorExit):
             self.given_up.append(request_id)

@@ -60,7 +60,7 @@ class Server:
 
     process: subprocess.Popen[str]
     url: str = ""
-    said: str = ""
+    stderr: str = ""
     """Output until the server was ready."""
 
     @classmethod
@@ -72,14 +72,14 @@ class Server:
         server = cls(process)
         assert process.stderr is not None
         for line in process.stderr:  # ends with the process
-            server.said += line
+            server.stderr += line
             if "http://" in line:
                 server.url = line.partition("http://")[2].partition("/")[0]
                 server.url = f"http://{server.url}"
-                server.said += process.stderr.readline()
+                server.stderr += process.stderr.readline()
                 return server
         process.communicate()
-        raise AssertionError(f"the server ended with {process.returncode}: {server.said}")
+        raise AssertionError(f"the server ended with {process.returncode}: {server.stderr}")
 
     @classmethod
     def fake(cls, *options: str) -> Self:
@@ -91,8 +91,8 @@ class Server:
 
     def end(self) -> tuple[int, str]:
         """Wait for the server's end; return the exit status, and the output since it was ready."""
-        _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said
+        _, stderr = self.process.communicate(timeout=60)
+        return self.process.returncode, stderr
 
     def __enter__(self) -> Self:
         return self

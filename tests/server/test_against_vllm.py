@@ -64,19 +64,19 @@ def joined(first: Any, second: Any, key: str = "") -> Any:
 
 def same_stream(ours: list[Any], theirs: list[Any]) -> None:
     """Check that two streams have equal events; one of ours may merge several of theirs."""
-    rest = iter(theirs)
+    remaining = iter(theirs)
     for number, event in enumerate(ours):
-        expected: Any = next(rest, None)
+        expected: Any = next(remaining, None)
         while True:
             try:
                 same(event, expected, f"events[{number}]")
                 break
             except AssertionError:
-                further = next(rest, None)
+                further = next(remaining, None)
                 if not (further and further["choices"] and expected["choices"]):
                     raise
                 expected = joined(expected, further)
-    assert list(rest) == []
+    assert list(remaining) == []
 
 
 def test_an_event_may_hold_what_came_together() -> None:

@@ -70,8 +70,8 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_that_is_no_usable_json(app: App, name: str) -> None:
     """A body that is not usable JSON is a 400 that describes the problem."""
-    body, said = BODIES[name]
-    assert said in error_of(app.post(COMPLETIONS, body), 400)["message"]
+    body, expected = BODIES[name]
+    assert expected in error_of(app.post(COMPLETIONS, body), 400)["message"]
 
 
 FIELDS = [
@@ -114,17 +114,17 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "param", "said"), FIELDS, ids=[str(fields)[:40] for fields, *_ in FIELDS])
-def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | None, said: str) -> None:
+@pytest.mark.parametrize(("fields", "param", "expected"), FIELDS, ids=[str(fields)[:40] for fields, *_ in FIELDS])
+def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | None, expected: str) -> None:
     """A bad value is a 400 with a short message and its parameter, in a stream before it begins."""
     error = error_of(app.post(COMPLETIONS, {"prompt": "Hello", **fields}), 400)
-    assert said in error["message"]
+    assert expected in error["message"]
     assert error["param"] == param
     assert len(error["message"]) < 2100
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"messages": []}, "conversation is empty"),
         ({"messages": "Hello"}, "`messages`: input should be a valid list"),
@@ -143,9 +143,9 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
     ],
     ids=str,
 )
-def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], said: str) -> None:
+def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], expected: str) -> None:
     """A bad conversation is a 400 that names the message or the field."""
-    assert said in error_of(app.post(CHAT, {"messages": HELLO, **fields}), 400)["message"]
+    assert expected in error_of(app.post(CHAT, {"messages": HELLO, **fields}), 400)["message"]
 
 
 def test_a_null_template_is_no_template(runner: asyncio.Runner, engine: FakeEngine) -> None:

@@ -50,26 +50,26 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 def test_what_is_said_when_it_is_ready(server: Server) -> None:
     """When it is ready, the server prints its address and an example command, and nothing else."""
-    address, example = server.said.splitlines()
+    address, example = server.stderr.splitlines()
     assert address == f"tracellm: mine is served at {server.url}/v1 (Ctrl-C stops it). Try:"
     assert example.startswith(f"  curl {server.url}/v1/chat/completions -H ")
 
 
 def test_chat(client: openai.OpenAI) -> None:
     """A conversation gets the same text and usage at once and as a stream."""
-    whole = client.chat.completions.create(messages=HELLO, max_tokens=8, **GREEDY)
+    completion = client.chat.completions.create(messages=HELLO, max_tokens=8, **GREEDY)
     stream = client.chat.completions.create(
         messages=HELLO, max_tokens=8, stream=True, stream_options={"include_usage": True}, **GREEDY
     )
     *chunks, last = list(stream)
-    assert whole.id.startswith("chatcmpl-")
-    assert whole.choices[0].message.role == chunks[0].choices[0].delta.role == "assistant"
-    assert whole.choices[0].message.content
-    assert whole.choices[0].message.content == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert whole.choices[0].finish_reason == chunks[-1].choices[0].finish_reason
-    assert whole.usage is not None
+    assert completion.id.startswith("chatcmpl-")
+    assert completion.choices[0].message.role == chunks[0].choices[0].delta.role == "assistant"
+    assert completion.choices[0].message.content
+    assert completion.choices[0].message.content == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert completion.choices[0].finish_reason == chunks[-1].choices[0].finish_reason
+    assert completion.usage is not None
     assert last.usage is not None
-    assert whole.usage.completion_tokens == last.usage.completion_tokens <= 8
+    assert completion.usage.completion_tokens == last.usage.completion_tokens <= 8
 
 
 def test_completions(client: openai.OpenAI) -> None:
@@ -166,11 +166,11 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(sys, "argv", ["tracellm", "serve", *options])
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr().err
-    assert ended.value.code == 1, said
-    assert said.startswith("tracellm: ")
-    assert said.count("\n") == 1
-    return said
+    stderr = capsys.readouterr().err
+    assert ended.value.code == 1, stderr
+    assert stderr.startswith("tracellm: ")
+    assert stderr.count("\n") == 1
+    return stderr
 
 
 def test_a_port_in_use(
@@ -178,9 +178,9 @@ def test_a_port_in_use(
 ) -> None:
     """A port in use is reported before the model is loaded."""
     port = server.url.rpartition(":")[2]
-    said = refused(capsys, monkeypatch, "--port", port, str(tmp_path / "no-model"))
-    assert f"Port {port} of 127.0.0.1 is in use" in said
-    assert "--port" in said
+    stderr = refused(capsys, monkeypatch, "--port", port, str(tmp_path / "no-model"))
+    assert f"Port {port} of 127.0.0.1 is in use" in stderr
+    assert "--port" in stderr
 
 
 def test_an_engine_that_cannot_start(

@@ -34,10 +34,10 @@ def test_requests_get_only_so_much_time() -> None:
     with Server.fake("--shutdown-timeout", "1") as server, stalled(server) as events:
         server.signal(signal.SIGTERM)
         assert json.loads(next(events))["error"]["code"] == 503
-        status, said = server.end()
+        status, stderr = server.end()
     assert status == 0
-    assert said.splitlines()[-1] == "the engine was shut down"
-    assert "Traceback" not in said
+    assert stderr.splitlines()[-1] == "the engine was shut down"
+    assert "Traceback" not in stderr
 
 
 def test_a_second_interrupt_does_not_wait() -> None:
@@ -51,9 +51,9 @@ def test_a_second_interrupt_does_not_wait() -> None:
                 break
         server.signal(signal.SIGINT)
         assert json.loads(next(events))["error"]["code"] == 503
-        status, said = server.end()
+        status, stderr = server.end()
     assert status == 130
-    assert said.splitlines() == [
+    assert stderr.splitlines() == [
         "the engine was shut down",
         "tracellm: stopped at once; running requests were aborted",
     ]
@@ -74,15 +74,15 @@ def test_a_dead_engine_ends_a_server_that_nobody_asks(monkeypatch: pytest.Monkey
     """The periodic check leaves /health a whole period to answer 503 before the server exits."""
     engine: Any = SimpleNamespace(errored=False)
     server: Any = SimpleNamespace(should_exit=False)
-    seen: list[tuple[bool, bool]] = []
+    states: list[tuple[bool, bool]] = []
 
     async def sleep(seconds: float) -> None:
-        seen.append((engine.errored, server.should_exit))
-        engine.errored = len(seen) > 1
+        states.append((engine.errored, server.should_exit))
+        engine.errored = len(states) > 1
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(launcher._watchdog(server, engine))
-    assert seen == [(False, False), (False, False), (True, False)]
+    assert states == [(False, False), (False, False), (True, False)]
     assert server.should_exit
 
 
@@ -92,8 +92,8 @@ def test_an_explained_server_leaves_its_run_folder(tmp_path: Path) -> None:
     with Server.fake("--explain", "--out", str(folder), "--api-key", "one", "--api-key=two") as server:
         assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
         server.signal(signal.SIGTERM)
-        status, said = server.end()
-    assert status == 0, said
+        status, stderr = server.end()
+    assert status == 0, stderr
     manifest = json.loads((folder / "run.json").read_text())
     assert manifest["status"] == "finished"
     assert manifest["script"] == "tracellm serve"
