@@ -1,7 +1,7 @@
-# The whole set-up is one of these:
-#   make demo    an example, explained: environment, installation, run
-#   make test    everything that is checked: style, types, tests
-# All of it happens in .venv in this folder; `make clean` removes that. PYTHON=... picks the Python (3.11 or later).
+# One command sets everything up:
+#   make demo    installs tracellm, and runs an example with its report
+#   make test    checks style and types, and runs the tests
+# Everything is installed into .venv in this folder; `make clean` removes it. PYTHON=... chooses the Python (3.11 or later).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,20 +24,20 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	$(BIN)/python -m mypy
 
-# One thread to each test, so that the order of sums is the same everywhere; JOBS of them at a time, a file to each, in
-# the order of tests/conftest.py.
+# One thread for each test, so that the order of sums is the same everywhere. JOBS files run at a time, in the order of
+# tests/conftest.py.
 unit: $(VENV)/installed-dev tests/mermaid/node_modules
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-# The pages, pictures and numbers in docs/ that are made from a real run.
+# The generated parts of docs/: pages, pictures and numbers of real runs.
 docs: $(VENV)/installed-dev
 	$(BIN)/python scripts/make_docs.py
 
-# The tables in docs/parity.md: every recording of a real vLLM, run here, and through each client (some 15 minutes).
+# The tables in docs/parity.md: all recordings of a real vLLM, compared with tracellm and each client (15 minutes).
 parity: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m scripts.make_parity
 
-# What `make test` holds a current vLLM to, held to the version of the documents (some ten minutes; .venv-vllm-0.11.1).
+# The tests with a real vLLM, with the version of the documents (ten minutes; in .venv-vllm-0.11.1).
 test-vllm-0.11.1: $(VENV)/installed-dev
 	scripts/install-vllm.sh .venv-vllm-0.11.1 0.11.1
 	OMP_NUM_THREADS=1 TRACELLM_VLLM_PYTHON=$(CURDIR)/.venv-vllm-0.11.1/bin/python $(BIN)/python -m pytest \
@@ -57,7 +57,7 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Real Mermaid, to parse every diagram with; without Node those tests say what they lack.
+# Real Mermaid, to parse every diagram; without Node those tests are skipped.
 tests/mermaid/node_modules: tests/mermaid/package-lock.json
 	if command -v npm > /dev/null; then npm ci --silent --prefix tests/mermaid && touch $@; \
 	else echo "(no npm: the tests that parse diagrams with real Mermaid will be skipped)"; fi

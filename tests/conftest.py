@@ -48,10 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Run Triton's kernels in its interpreter, unless only GPU tests are selected.
+    """Keep the order of `pytest_collection_modifyitems`, and run Triton's kernels in its interpreter.
 
-    Triton reads this setting once per process, when it is imported, possibly by the first test.
+    Only with `-m gpu` Triton compiles. It reads this setting once per process, when it is imported, possibly by the
+    first test.
     """
+    config.option.loadscopereorder = False  # pytest-xdist would sort the files by their number of tests
     leads_workers = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
     if config.option.markexpr == "gpu" or leads_workers or find_spec("triton") is None:
         return
@@ -112,14 +114,39 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         report.longrepr = f"{report.nodeid} skipped itself, and CI skips only GPU tests: {report.longrepr}"
 
 
-_FIRST = ("test_front_real.py", "test_attach.py")
-"""Test files that start a real vLLM for a minute or two; other files use the second one's runs (real_vllm.py)."""
+_LONGEST = (
+    "vllm/test_attach.py",  # its runs of a real vLLM are used by other files too (real_vllm.py)
+    "docs/test_understand_pages.py",
+    "vllm/test_front_real.py",
+    "otel/test_phoenix.py",
+    "faults/test_signals.py",
+    "docs/test_docs.py",
+    "alias/test_run.py",
+    "engine/clients/test_processes.py",
+    "benchmarks/test_compare.py",
+    "faults/test_leftovers.py",
+    "server/test_serve.py",
+    "faults/test_engine_killed.py",
+    "engine/ops/test_triton_cudagraphs.py",
+    "engine/test_libraries.py",
+    "faults/test_start.py",
+    "cli/test_examples.py",
+    "cli/test_example_async.py",
+    "engine/ops/test_kernels_compile.py",
+    "notebooks/test_notebooks.py",
+    "probes/test_probe_cost.py",
+    "docs/test_server_page.py",
+    "docs/test_reading_page.py",
+)
+"""Test files that take longest for their number of tests, mostly in processes that they start; longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the longest files first, so that no core idles at the end; skip tests marked `gpu` without a CUDA device."""
+    tests = Path(__file__).parent
+    ranks = {tests / name: rank for rank, name in enumerate(_LONGEST)}
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name not in _FIRST, -sizes[item.path], item.path))
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -sizes[item.path], item.path))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

@@ -54,7 +54,9 @@ def imports(file: Path) -> Iterator[tuple[str, int]]:
 
 def files_of(floor: str) -> list[Path]:
     """Return the modules of a floor."""
-    return sorted((ROOT / "tracellm" / floor).rglob("*.py"))
+    files = sorted((ROOT / "tracellm" / floor).rglob("*.py"))
+    assert files, f"there is no {floor}"
+    return files
 
 
 @pytest.mark.parametrize("floor", [*FLOORS, *BESIDE])
