@@ -74,7 +74,7 @@ class Run:
         return [_BARE, _DEFAULT, *self.details]
 
     def folder(self, parent: Path) -> Path:
-        """Return the checkpoint's folder, made in `place` if needed."""
+        """Return the checkpoint's folder, made in `parent` if needed."""
         if not self.model:
             return _ROOT / "tracellm" / "tiny"
         from tests.checkpoints import make_checkpoint

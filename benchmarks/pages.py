@@ -28,7 +28,7 @@ def write_pages(pages: Mapping[str, Path], name: str, contents: Mapping[str, str
     for lang, page in pages.items():
         text = page.read_text(encoding="utf-8")
         if not (marks := pattern.search(text)):
-            raise ValueError(f"{page} has no mark for {name}: put `<!-- made: {name} -->` and `<!-- end -->` into it")
+            raise ValueError(f"{page} has no place for {name}: put `<!-- made: {name} -->` and `<!-- end -->` into it")
         page.write_text(text[: marks.end(1)] + contents[lang] + text[marks.start(2) :], encoding="utf-8")
 
 

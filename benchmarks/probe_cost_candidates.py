@@ -257,7 +257,7 @@ def candidates(records: list[Any], folder: Path) -> dict[Group, dict[str, Candid
             BARE: Candidate(_calls(work)),
             "off": Candidate(_calls(own_probe(work))),
             TUPLE: Candidate(_calls(_append_tuple(work, append)), keeps=True),
-            "plain": recording(_calls(_probed(work, told=False))),
+            "plain": recording(_calls(_probed(work, captured=False))),
             PROBE: recording(_calls(_probed(work))),
             "step": recording(_calls(_probed(work, "step"))),
             "own": recording(_calls(own_probe(work))),

@@ -47,7 +47,7 @@ class Shape:
     """Tokens in each engine's KV cache; None for all requests at their longest."""
 
     def folder(self, name: str, parent: Path, dtype: str) -> Path:
-        """Return the checkpoint's folder, made in `place` if needed (up to a minute and 3 GB)."""
+        """Return the checkpoint's folder, made in `parent` if needed (up to a minute and 3 GB)."""
         if self.config is None:
             import tracellm
 

@@ -24,11 +24,11 @@ from tracellm import AsyncLLM, SamplingParams
 
 async def main():
     llm = AsyncLLM(max_model_len=1024)
-    async def one(name):
+    async def generate(name):
         async for output in llm.generate("a", SamplingParams(max_tokens=1000, ignore_eos=True), name):
             if len(output.outputs[0].token_ids) == 2:
                 print("generated")
-    await asyncio.gather(*(one(str(number)) for number in range(5)))
+    await asyncio.gather(*(generate(str(number)) for number in range(5)))
 
 asyncio.run(main())
 """
