@@ -79,7 +79,9 @@ def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
 
 def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
     """Facts for a step of the parent process are dropped in a forked worker."""
-    forked = Header({"process.pid": 1, "tracellm.process.name": "worker"}, (0, 0), 1, [(1, 0), (10, 99)], "a" * 32, "b" * 16)
+    forked = Header(
+        {"process.pid": 1, "tracellm.process.name": "worker"}, (0, 0), 1, [(1, 0), (10, 99)], "a" * 32, "b" * 16
+    )
     builder = SpanBuilder(forked, {})
     sampled = SpanSite("_sample", {}, "R._sample", gives=lambda facts: {"tokens": facts}, gives_to=("E.step",))
     builder.sites = {1: sampled, 2: SpanSite("execute_model", {}, "W.execute_model")}
