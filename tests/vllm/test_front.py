@@ -80,7 +80,7 @@ def test_what_is_said_of_a_vllms_client_is_its_own(
     said = "\n".join(line for row in client_rows(choice, "en") for line in row.lines)
     for words in (
         "vLLM's default: VLLM_ENABLE_V1_MULTIPROCESSING is not set",
-        "vLLM's own default",
+        "This is vLLM's default",
         "vllm serve MODEL",
     ):
         assert words in said
