@@ -196,6 +196,9 @@ REQUEST_OUTPUT = _define("tracellm.request.output", "str", "generated text", pri
 REQUEST_PROMPT_TOKENS = _define(
     "tracellm.request.prompt_token_ids", "int[]", "first 512 token ids of the prompt", private=True
 )
+REQUEST_PROMPT_TEXTS = _define(
+    "tracellm.request.prompt_token_texts", "str[]", "text of each of these tokens", private=True
+)
 REQUEST_PARENT = _define("tracellm.request.parent", "str", "request that this is one output of, if n > 1")
 REQUEST_INDEX = _define("tracellm.request.index", "int", "index of this output, from 0, if n > 1")
 REQUEST_PRIORITY = _define(

@@ -38,6 +38,8 @@ class RequestFacts:
     index: int = 0
     span_id: str = ""
     """Id of the span of its life."""
+    prompt_token_texts: tuple[str, ...] = ()
+    """Text of each of `prompt_token_ids`, if recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def _request(span: Span, linked_steps: int | None) -> RequestFacts:
         parent=as_text(get(names.REQUEST_PARENT)),
         index=as_int(get(names.REQUEST_INDEX)) or 0,
         span_id=span.span_id,
+        prompt_token_texts=tuple(map(str, as_list(get(names.REQUEST_PROMPT_TEXTS)))),
     )
 
 

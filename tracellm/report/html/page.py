@@ -17,7 +17,9 @@ from tracellm.report.diagram.svg import draw
 from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
+from tracellm.report.html.data import encode, run_data
 from tracellm.report.html.kernel_view import kernels_view
+from tracellm.report.html.linker import link
 from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
     about_view,
@@ -60,7 +62,8 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     Raises:
         ValueError: there is no such language.
     """
-    style, script = _asset("style.css"), _asset("script.js")
+    style = _asset("templates", "style.css") + _asset("templates", "steps.css")
+    script = link("main.js", partial(_asset, "js"))
     trace, manifest = run_folder.trace, run_folder.manifest
     diagram = sequence(trace, lang=lang)
     startup = startup_spans(trace)
@@ -72,6 +75,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "policy": _policy(style, script),
         "style": Markup(style),
         "script": Markup(script),
+        "data": encode(run_data(trace, lang)),
         "version": visible(str(manifest.get("tracellm", "?"))),
         "problems": problems_view(run_folder, lang),
         "notes": notes(manifest, lang),
@@ -124,8 +128,8 @@ def _with_code(sentence: str) -> Markup:
 
 
 @cache
-def _asset(name: str) -> str:
-    return resources.files("tracellm.report.html").joinpath("templates", name).read_text(encoding="utf-8")
+def _asset(folder: str, name: str) -> str:
+    return resources.files("tracellm.report.html").joinpath(folder, name).read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str) -> str:

@@ -182,6 +182,8 @@ def begin_request(
     span.attributes.update(submission_attributes(facts))
     request = tracker.request(facts["request_id"], span.start_ns, submitted_by=span, delta=facts["delta"])
     request.attributes |= {name: value for name, value in facts["attributes"].items() if value is not None}
+    if tracker.decode is not None and (token_ids := facts["attributes"][names.REQUEST_PROMPT_TOKENS]):
+        request.attributes[names.REQUEST_PROMPT_TEXTS] = [tracker.decode(token_id) for token_id in token_ids]
     request.attributes[names.REQUEST_PARAMS], request.attributes[names.REQUEST_TEXT_PARAMS] = parameters
     if facts["parent"] is not None:
         parent_id, index, n = facts["parent"]

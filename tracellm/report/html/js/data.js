@@ -1,0 +1,107 @@
+/**
+ * The run's data, as `tracellm.report.html.data` wrote it.
+ *
+ * Fields that are absent are empty, zero or false. Times are microseconds since the run's first span. `r` stands for a
+ * request's row in `requests`.
+ *
+ * @typedef {object} Request
+ * @property {string} id
+ * @property {number} [at] its submission
+ * @property {number} [us] from there to its end
+ * @property {boolean} [open] whether the recording ended before it did
+ * @property {string} [prompt]
+ * @property {string} [output]
+ * @property {number[]} [promptTokens] the first ones of a long prompt
+ * @property {number} [numPrompt]
+ * @property {number} [numOutput]
+ * @property {string} [reason] why it ended, as a code
+ * @property {string} [error]
+ * @property {[string, string][]} [params] sampling parameters
+ * @property {string} [parent] the request with n > 1 that this is one output of
+ * @property {number} [index] which of its outputs
+ *
+ * @typedef {object} Step
+ * @property {number} n the step's number, from 1
+ * @property {string} kind prefill, decode, mixed, empty or unknown
+ * @property {number} at
+ * @property {number} us
+ * @property {number} [recording] microseconds of the step that the recording took
+ * @property {Record<string, number>} [parts] microseconds of its parts: schedule, prepare, forward, sample, process
+ * @property {number} [budget] max_num_batched_tokens
+ * @property {number} free blocks that are free after scheduling
+ * @property {number} [total] blocks that requests can use
+ * @property {[r: number, tokens: number, computed: number, decode: number, hit: number][]} [scheduled]
+ * @property {[r: number, cached: string, fresh: string][]} [blocks] blocks that requests got, as ranges
+ * @property {number[]} [running] the running queue after scheduling
+ * @property {number[]} [waiting]
+ * @property {number} [moreWaiting] requests at the end of a long waiting queue that are not listed
+ * @property {[r: number, code: string, details: string][]} [held]
+ * @property {number[]} [new]
+ * @property {number[]} [resumed]
+ * @property {number[]} [preempted]
+ * @property {number[]} [aborted]
+ * @property {[r: number, reason: string][]} [finished]
+ * @property {number[]} [released] requests that gave their blocks back before this step or in it
+ * @property {number[]} [evicted] cached blocks that got a new owner
+ * @property {[block: number, r: number, index: number][]} [cached] blocks that became full and cached
+ * @property {boolean} [inconsistent] whether the number of free blocks disagrees with the block tables
+ * @property {number[]} [logits] shape of the logits
+ * @property {any[][]} [sampled] see `tracellm.report.html.data._Candidates`
+ * @property {string} [error]
+ *
+ * @typedef {object} Engine
+ * @property {string} process
+ * @property {number} blockSize tokens in a block; 0 if not recorded
+ * @property {number} numGroups groups of layers, each with blocks of its own for a token
+ * @property {boolean} prefixCaching
+ * @property {number} maxNumSeqs
+ * @property {Step[]} steps
+ *
+ * @typedef {object} Run
+ * @property {string} lang
+ * @property {Record<string, Record<string, string>>} texts
+ * @property {Engine[]} engines
+ * @property {Request[]} requests
+ * @property {Record<string, string>} tokens text of each token id
+ */
+
+/**
+ * Return the data in the page's element `#data`.
+ * @returns {Promise<Run>}
+ */
+export async function readRun() {
+  const source = /** @type {HTMLElement} */ (document.getElementById("data"));
+  const bytes = Uint8Array.from(atob(source.textContent ?? ""), (character) => character.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(unpacked).json();
+}
+
+/**
+ * Return the numbers that a text such as `3-5,9` lists.
+ * @param {string} text
+ * @returns {number[]}
+ */
+export function parseRanges(text) {
+  /** @type {number[]} */
+  const numbers = [];
+  for (const part of text ? text.split(",") : []) {
+    const [first, last = first] = part.split("-").map(Number);
+    for (let number = first; number <= last; number += 1) numbers.push(number);
+  }
+  return numbers;
+}
+
+/**
+ * Return numbers as ranges: `3-5, 9` for 3, 4, 5, 9.
+ * @param {number[]} numbers
+ */
+export function formatRanges(numbers) {
+  /** @type {[number, number][]} */
+  const runs = [];
+  for (const number of numbers) {
+    const last = runs.at(-1);
+    if (last && last[1] + 1 === number) last[1] = number;
+    else runs.push([number, number]);
+  }
+  return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
+}

@@ -1,0 +1,50 @@
+/** Elements, made without markup: every text is data. */
+
+/**
+ * Return a new HTML element.
+ *
+ * `attributes` sets attributes; `on<event>` adds a listener, `style` sets properties one by one (the page's policy
+ * refuses style attributes), and a value of false or null leaves the attribute out.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | number | null | undefined | false)} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, attributes = {}, ...children) {
+  return /** @type {HTMLElement} */ (fill(document.createElement(tag), attributes, children));
+}
+
+/**
+ * Return a new SVG element; as `h`.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | number | null | undefined | false)} children
+ * @returns {SVGElement}
+ */
+export function s(tag, attributes = {}, ...children) {
+  return /** @type {SVGElement} */ (fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children));
+}
+
+/**
+ * @param {Element} element
+ * @param {Record<string, any>} attributes
+ * @param {any[]} children
+ */
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") {
+      for (const [property, own] of Object.entries(value)) {
+        /** @type {HTMLElement} */ (element).style.setProperty(property, String(own));
+      }
+    } else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
+  return element;
+}
+
+/** @param {Node | string | number} child */
+function asNode(child) {
+  return child instanceof Node ? child : String(child);
+}

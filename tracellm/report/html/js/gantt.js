@@ -1,0 +1,153 @@
+/** Requests and steps as one picture: a row for each request, and what it did in each step. */
+
+import { h, s } from "./dom.js";
+import { colour, shortName } from "./names.js";
+import { select, selected } from "./selection.js";
+import { duration, number, t, visible } from "./text.js";
+
+/** @typedef {import("./data.js").Run} Run */
+/** @typedef {import("./data.js").Engine} Engine */
+
+/**
+ * @typedef {object} Segment
+ * @property {"waiting" | "prefill" | "decode" | "preempted" | "idle"} kind
+ * @property {number} first index of the first step
+ * @property {number} last
+ * @property {number} tokens
+ */
+
+const MOST_ROWS = 256;
+const LABEL_WIDTH = 84;
+const ROW_HEIGHT = 18;
+
+/**
+ * Return each request's segments: runs of steps in which it did the same. Prefill chunks stay apart.
+ * @param {Engine} engine
+ * @returns {Map<number, Segment[]>}
+ */
+export function segments(engine) {
+  /** @type {Map<number, Segment[]>} */
+  const found = new Map();
+  /** @type {Set<number>} */
+  const preempted = new Set();
+  engine.steps.forEach((step, index) => {
+    /** @param {number} r @param {Segment["kind"]} kind @param {number} tokens */
+    const add = (r, kind, tokens) => {
+      const own = found.get(r) ?? [];
+      if (!own.length) found.set(r, own);
+      const last = own.at(-1);
+      if (last && last.kind === kind && last.last === index - 1 && kind !== "prefill") {
+        last.last = index;
+        last.tokens += tokens;
+      } else own.push({ kind, first: index, last: index, tokens });
+    };
+    /** @type {Set<number>} */
+    const working = new Set();
+    for (const [r, tokens, , decode] of step.scheduled ?? []) {
+      working.add(r);
+      preempted.delete(r);
+      add(r, decode ? "decode" : "prefill", tokens);
+    }
+    for (const r of step.preempted ?? []) preempted.add(r);
+    for (const r of step.waiting ?? []) add(r, preempted.has(r) ? "preempted" : "waiting", 0);
+    for (const r of step.running ?? []) if (!working.has(r)) add(r, "idle", 0);
+  });
+  return found;
+}
+
+/**
+ * Return the picture; a click selects request and step.
+ * @param {Run} run
+ * @param {number} width
+ */
+export function ganttPicture(run, width) {
+  const engine = run.engines[selected.engine];
+  const rows = [...segments(engine)];
+  const shown = rows.slice(0, MOST_ROWS);
+  const count = engine.steps.length;
+  const scale = Math.min(28, Math.max((width - LABEL_WIDTH) / count, 0.2));
+  const whole = LABEL_WIDTH + count * scale;
+  const height = ROW_HEIGHT * shown.length + 22;
+  const names = { waiting: "page.kind.waiting", prefill: "page.prefill", decode: "page.decode", preempted: "page.preempted", idle: "page.idle" };
+  const every = tickDistance(count, scale);
+  const ticks = [];
+  for (let index = every - 1; index < count; index += every) ticks.push(index);
+  const picture = s(
+    "svg",
+    { class: "gantt", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img", "aria-label": t("page.gantt") },
+    s("rect", { class: "cursor", x: LABEL_WIDTH + selected.step * scale, y: 0, width: Math.max(scale, 1.5), height }),
+    ...ticks.map((index) =>
+      s("text", { class: "tick", x: LABEL_WIDTH + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(engine.steps[index].n)),
+    ),
+    ...shown.map(([r, own], i) => {
+      const y = 20 + i * ROW_HEIGHT;
+      return s(
+        "g",
+        { class: `row ${colour(r)}${selected.request === r ? " chosen" : ""}`, "data-request": r },
+        s("text", { class: "label", x: LABEL_WIDTH - 8, y: y + 12, "text-anchor": "end", "data-step": own[0].first }, shortName(run.requests[r])),
+        ...own.map((segment) =>
+          s(
+            "rect",
+            {
+              class: segment.kind,
+              x: LABEL_WIDTH + segment.first * scale + 0.5,
+              y: segment.kind === "waiting" || segment.kind === "preempted" ? y + 6 : y + 2,
+              width: Math.max((segment.last - segment.first + 1) * scale - (scale > 3 ? 1 : 0), 0.4),
+              height: segment.kind === "waiting" || segment.kind === "preempted" ? 4 : ROW_HEIGHT - 5,
+              "data-first": segment.first,
+              "data-last": segment.last,
+            },
+            s("title", {}, segmentTitle(run, engine, r, segment, t(names[segment.kind]))),
+          ),
+        ),
+      );
+    }),
+  );
+  picture.addEventListener("click", (event) => {
+    const row = /** @type {Element} */ (event.target).closest("[data-request]");
+    const at = (event.clientX - picture.getBoundingClientRect().left - LABEL_WIDTH) / scale;
+    const step = Math.floor(at);
+    /** @type {Partial<import("./selection.js").Selection>} */
+    const change = {};
+    if (row) change.request = Number(/** @type {SVGElement} */ (row).dataset.request);
+    if (step >= 0 && step < count) change.step = step;
+    select(change);
+  });
+  return h(
+    "div",
+    {},
+    h(
+      "ul",
+      { class: "legend" },
+      ...Object.entries(names).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), t(key))),
+    ),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.gantt") }, picture),
+    rows.length > MOST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_ROWS })),
+  );
+}
+
+/**
+ * Return the distance of the numbers above the picture, in steps.
+ * @param {number} count
+ * @param {number} scale
+ */
+function tickDistance(count, scale) {
+  for (const every of [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]) {
+    if (every * scale > 34 || every >= count) return every;
+  }
+  return 10000;
+}
+
+/**
+ * @param {Run} run
+ * @param {Engine} engine
+ * @param {number} r
+ * @param {Segment} segment
+ * @param {string} kind
+ */
+function segmentTitle(run, engine, r, segment, kind) {
+  const [first, last] = [engine.steps[segment.first], engine.steps[segment.last]];
+  const steps = first.n === last.n ? t("page.step", { n: first.n }) : t("page.steps", { first: first.n, last: last.n });
+  const tokens = segment.tokens ? `, ${t("common.tokens", { n: segment.tokens })}` : "";
+  return `${visible(run.requests[r].id)}: ${kind}, ${steps}${tokens}, ${duration(last.at + last.us - first.at)}`;
+}

@@ -1,0 +1,142 @@
+/** The page's script: reads the run, shows its views, and keeps selection, address and language. */
+
+import { readRun } from "./data.js";
+import { h } from "./dom.js";
+import { ganttPicture } from "./gantt.js";
+import { heldReason } from "./names.js";
+import { phases, Replay, slots } from "./replay.js";
+import { fromHash, onSelect, select, selected, stepIndex, toHash } from "./selection.js";
+import { diagramControls } from "./sequence.js";
+import { Player, stepBar, stepPanels } from "./steps.js";
+import { setTexts } from "./text.js";
+
+/** @typedef {import("./data.js").Run} Run */
+
+/** Start the page. */
+async function start() {
+  diagramControls();
+  const run = await readRun();
+  setTexts(run.texts, run.lang);
+  const engines = run.engines.filter((engine) => engine.steps.length);
+  const element = document.getElementById("replay");
+  if (!engines.length || !element) return;
+  run.engines = engines;
+  const replays = engines.map((engine) => new Replay(engine, run.requests));
+  const player = new Player(run);
+  const bar = h("div", { class: "step-bar", role: "toolbar" });
+  const gantt = h("div", { id: "gantt" });
+  const panels = h("div", { id: "step", "aria-live": "off" });
+  element.replaceChildren(gantt, bar, panels);
+
+  const show = () => {
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    const label = bar.contains(focused) || panels.contains(focused) ? focused?.getAttribute("aria-label") : null;
+    gantt.replaceChildren(ganttPicture(run, element.clientWidth));
+    bar.replaceChildren(...stepBar(run, player).filter((child) => child !== false));
+    panels.replaceChildren(...stepPanels(run, replays[selected.engine]));
+    if (label) /** @type {HTMLElement | null} */ (element.querySelector(`[aria-label="${CSS.escape(label)}"]`))?.focus();
+  };
+  onSelect(show);
+  onSelect(() => history.replaceState(null, "", toHash(run)));
+  window.addEventListener("hashchange", () => {
+    if (location.hash.includes("=")) select(fromHash(run, location.hash));
+  });
+  window.addEventListener("resize", show);
+  document.addEventListener("keydown", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input[type=text], textarea, select")) return;
+    if (event.key === " " && target.closest("button, summary, a")) return;
+    if (!inView(element)) return;
+    if (player.key(event.key)) event.preventDefault();
+  });
+  if (location.hash.includes("=")) {
+    Object.assign(selected, fromHash(run, location.hash));
+    element.scrollIntoView();
+  }
+  show();
+  expose(run, replays);
+  document.documentElement.dataset.ready = "true";
+}
+
+/** @param {Element} element */
+function inView(element) {
+  const box = element.getBoundingClientRect();
+  return box.top < window.innerHeight && box.bottom > 0;
+}
+
+/**
+ * Give the browser's console `tracellm.goto(n)` and `tracellm.step(n)`.
+ * @param {Run} run
+ * @param {Replay[]} replays
+ */
+function expose(run, replays) {
+  Object.assign(window, {
+    tracellm: {
+      /** Show step `n`. @param {number} n */
+      goto(n) {
+        const index = stepIndex(run.engines[selected.engine], n);
+        if (index < 0) throw new RangeError(`no step ${n}`);
+        select({ step: index });
+      },
+      /** Return step `n` as data. @param {number} n @param {number} [engine] */
+      step(n, engine = selected.engine) {
+        return stepFacts(run, replays[engine], n);
+      },
+    },
+  });
+}
+
+/**
+ * Return what is known of a step, with requests by their ids.
+ * @param {Run} run
+ * @param {Replay} replay
+ * @param {number} n
+ */
+export function stepFacts(run, replay, n) {
+  const index = stepIndex(replay.engine, n);
+  if (index < 0) throw new RangeError(`no step ${n}`);
+  const state = replay.at(index);
+  const { step } = state;
+  /** @param {number} r */
+  const id = (r) => run.requests[r].id;
+  /** @template T @param {[number, T][]} rows @returns {Record<string, T>} */
+  const byId = (rows) => Object.fromEntries(rows.map(([r, value]) => [id(r), value]));
+  const held = new Map((step.held ?? []).map((row) => [row[0], row]));
+  const [prefill, decode] = phases(step);
+  /** @param {number[]} listed */
+  const candidates = (listed) =>
+    Array.from({ length: (listed ?? []).length / 2 }, (_, i) => ({
+      token: listed[2 * i],
+      text: run.tokens[listed[2 * i]],
+      prob: listed[2 * i + 1],
+    }));
+  return {
+    step: step.n,
+    kind: step.kind,
+    budget: step.budget ?? 0,
+    waiting: (step.waiting ?? []).map((r) => {
+      const why = held.get(r);
+      return { id: id(r), reason: why?.[1] ?? null, why: why ? heldReason(why[1], why[2], id(r)) : "" };
+    }),
+    running: (step.running ?? []).map(id),
+    scheduled: byId((step.scheduled ?? []).map(([r, tokens]) => [r, tokens])),
+    prefill,
+    decode,
+    blocks: byId([...state.tables]),
+    free: step.free,
+    slots: byId((step.scheduled ?? []).map(([r]) => [r, slots(state, replay.engine, r)])),
+    sampled: byId(
+      (step.sampled ?? []).map(([r, token, prob, listed]) => [
+        r,
+        { token, text: token === null ? null : (run.tokens[token] ?? null), prob, top: candidates(listed) },
+      ]),
+    ),
+    preempted: (step.preempted ?? []).map(id),
+    resumed: (step.resumed ?? []).map(id),
+    finished: byId(step.finished ?? []),
+    evicted: step.evicted ?? [],
+    cached: (step.cached ?? []).map(([block]) => block),
+  };
+}
+
+start();

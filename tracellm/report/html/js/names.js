@@ -1,0 +1,66 @@
+/** Names, colours and reasons of requests, the same in all views. */
+
+import { h } from "./dom.js";
+import { selected, select } from "./selection.js";
+import { hasText, t, visible } from "./text.js";
+
+const COLOURS = 8;
+
+/**
+ * Return the class that gives a request its colour. There are eight; where colour matters, the name stands beside it.
+ * @param {number} r
+ */
+export function colour(r) {
+  return `r${r % COLOURS}`;
+}
+
+/**
+ * Return a request's short name: the last characters of a long id.
+ * @param {import("./data.js").Request} request
+ */
+export function shortName(request) {
+  const id = visible(request.id);
+  return id.length > 10 ? `…${id.slice(-6)}` : id;
+}
+
+/**
+ * Return a button that shows a request and selects it.
+ * @param {import("./data.js").Run} run
+ * @param {number} r
+ * @param {string} [detail] more in the button
+ */
+export function requestButton(run, r, detail = "") {
+  const chosen = selected.request === r;
+  return h(
+    "button",
+    {
+      class: `request-chip ${colour(r)}`,
+      type: "button",
+      title: t("page.request", { id: visible(run.requests[r].id) }),
+      "aria-pressed": String(chosen),
+      onclick: () => select({ request: chosen ? null : r }),
+    },
+    h("b", {}, shortName(run.requests[r])),
+    detail && ` ${detail}`,
+  );
+}
+
+/**
+ * Return why a request was not scheduled or got fewer tokens than it needed, as a sentence.
+ * @param {string} code
+ * @param {string} details `name=value name=value`
+ * @param {string} id the request's
+ */
+export function heldReason(code, details, id) {
+  /** @type {Record<string, string>} */
+  const values = {};
+  for (const [, name, value] of details.matchAll(/(\w+)=(\S+)/g)) values[name] = visible(value);
+  if (hasText(`held.cause.${values.cause}`)) values.cause = t(`held.cause.${values.cause}`);
+  const key = code === "preempted" && values.by === id ? "held.preempted_itself" : `held.${code}`;
+  return hasText(key) ? t(key, values) : visible(details ? `${code} (${details})` : code);
+}
+
+/** @param {string} code */
+export function finishReason(code) {
+  return hasText(`finish.${code}`) ? t(`finish.${code}`) : visible(code);
+}

@@ -1,0 +1,130 @@
+/** A step's queues and token budget: who runs, who waits and why, and how the budget was spent. */
+
+import { h } from "./dom.js";
+import { colour, finishReason, heldReason, requestButton, shortName } from "./names.js";
+import { phases } from "./replay.js";
+import { select } from "./selection.js";
+import { number, t, visible } from "./text.js";
+
+/** @typedef {import("./data.js").Run} Run */
+/** @typedef {import("./data.js").Step} Step */
+
+const MOST_QUEUED = 64;
+
+/**
+ * Return the running queue: each request's tokens in this step, and the reason for fewer than it needed.
+ * @param {Run} run
+ * @param {import("./replay.js").State} state
+ */
+export function runningPanel(run, state) {
+  const { step } = state;
+  const scheduled = new Map((step.scheduled ?? []).map((row) => [row[0], row]));
+  const held = new Map((step.held ?? []).map((row) => [row[0], row]));
+  const finished = new Map(step.finished ?? []);
+  const running = step.running ?? [];
+  const limit = run.engines[0].maxNumSeqs;
+  return queuePanel(
+    t("page.running", { n: running.length }) + (limit ? ` ${t("page.running.limit", { n: limit })}` : ""),
+    running.map((r) => {
+      const row = scheduled.get(r);
+      const why = held.get(r);
+      const notes = [];
+      if (row) {
+        const [, tokens, computed, decode, hit] = row;
+        notes.push(
+          h("span", { class: decode ? "tag decode" : "tag prefill" }, t(decode ? "page.decode" : "page.prefill")),
+          ` ${t("page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 })}`,
+        );
+        if (hit) notes.push(` · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (run.engines[0].blockSize || hit)) })}`);
+      } else notes.push(t("page.idle"));
+      if (step.new?.includes(r)) notes.push(` · ${t("page.new")}`);
+      if (step.resumed?.includes(r)) notes.push(` · ${t("page.resumed")}`);
+      if (finished.has(r)) notes.push(` · ${t("page.finished", { why: finishReason(finished.get(r) ?? "") })}`);
+      return queueEntry(run, r, notes, why && heldReason(why[1], why[2], run.requests[r].id));
+    }),
+    0,
+  );
+}
+
+/**
+ * Return the waiting queue, each request with the reason why it waits.
+ * @param {Run} run
+ * @param {import("./replay.js").State} state
+ */
+export function waitingPanel(run, state) {
+  const { step } = state;
+  const held = new Map((step.held ?? []).map((row) => [row[0], row]));
+  const waiting = step.waiting ?? [];
+  return queuePanel(
+    t("page.waiting", { n: waiting.length + (step.moreWaiting ?? 0) }),
+    waiting.map((r) => {
+      const why = held.get(r);
+      const notes = step.preempted?.includes(r) ? [h("span", { class: "tag bad" }, t("page.preempted"))] : [];
+      return queueEntry(run, r, notes, why && heldReason(why[1], why[2], run.requests[r].id));
+    }),
+    step.moreWaiting ?? 0,
+  );
+}
+
+/**
+ * @param {string} title
+ * @param {HTMLElement[]} entries
+ * @param {number} unlisted
+ */
+function queuePanel(title, entries, unlisted) {
+  const more = unlisted + Math.max(0, entries.length - MOST_QUEUED);
+  return h(
+    "section",
+    { class: "panel" },
+    h("h4", {}, title),
+    entries.length || more
+      ? h("ol", { class: "queue" }, ...entries.slice(0, MOST_QUEUED), more > 0 && h("li", {}, t("page.more", { n: more })))
+      : h("p", { class: "empty" }, t("page.nobody")),
+  );
+}
+
+/**
+ * @param {Run} run
+ * @param {number} r
+ * @param {(Node | string)[]} notes
+ * @param {string | undefined} why
+ */
+function queueEntry(run, r, notes, why) {
+  return h("li", {}, requestButton(run, r), " ", ...notes, why && h("p", { class: "why" }, why));
+}
+
+/**
+ * Return the token budget as a bar: a part for each scheduled request, prefill and decode apart, and what is left.
+ * @param {Run} run
+ * @param {Step} step
+ */
+export function budgetPanel(run, step) {
+  const [prefill, decode] = phases(step);
+  const budget = step.budget ?? 0;
+  const whole = Math.max(budget, prefill + decode, 1);
+  const ordered = [...(step.scheduled ?? [])].sort((one, other) => other[3] - one[3]);
+  const summary = t("page.budget.sum", { used: prefill + decode, budget, prefill, decode });
+  return h(
+    "section",
+    { class: "panel wide" },
+    h("h4", {}, t("page.budget"), " ", h("small", {}, t("page.budget.setting"))),
+    h("p", { class: "sum" }, summary),
+    h(
+      "div",
+      { class: "budget", role: "img", "aria-label": summary },
+      ...ordered.map(([r, tokens, , isDecode]) =>
+        h(
+          "i",
+          {
+            class: `${colour(r)} ${isDecode ? "decode" : "prefill"}`,
+            style: { width: `${(100 * tokens) / whole}%` },
+            title: `${visible(run.requests[r].id)}: ${t("common.tokens", { n: tokens })}, ${t(isDecode ? "page.decode" : "page.prefill")}`,
+            onclick: () => select({ request: r }),
+          },
+          tokens / whole > 0.04 && shortName(run.requests[r]),
+        ),
+      ),
+    ),
+    h("p", { class: "scale" }, h("span", {}, "0"), h("span", {}, number(whole))),
+  );
+}

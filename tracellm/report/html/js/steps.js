@@ -1,0 +1,207 @@
+/** Step by step: forwards and backwards over all steps of an engine, with all that is known of each. */
+
+import { batchPanel } from "./batch.js";
+import { blocksPanel } from "./blocks.js";
+import { h } from "./dom.js";
+import { shortName } from "./names.js";
+import { budgetPanel, runningPanel, waitingPanel } from "./queues.js";
+import { samplingPanel } from "./sampling.js";
+import { select, selected } from "./selection.js";
+import { duration, number, t, visible } from "./text.js";
+
+/** @typedef {import("./data.js").Run} Run */
+/** @typedef {import("./data.js").Step} Step */
+/** @typedef {import("./replay.js").Replay} Replay */
+
+const SPEEDS = [1, 4, 16];
+
+/** Moves the selected step: by one, to the ends, or by itself. */
+export class Player {
+  /** @param {Run} run */
+  constructor(run) {
+    this.run = run;
+    /** @type {ReturnType<typeof setInterval> | null} */
+    this.timer = null;
+    this.speed = SPEEDS[1];
+  }
+
+  get last() {
+    return this.run.engines[selected.engine].steps.length - 1;
+  }
+
+  /** @param {number} step */
+  go(step) {
+    const inside = Math.max(0, Math.min(this.last, step));
+    if (inside !== selected.step) select({ step: inside });
+  }
+
+  /** Start, or stop. At the end it starts again from the first step. */
+  toggle() {
+    if (this.timer !== null) {
+      clearInterval(this.timer);
+      this.timer = null;
+    } else {
+      if (selected.step === this.last) this.go(0);
+      this.timer = setInterval(() => {
+        if (selected.step === this.last) this.toggle();
+        else this.go(selected.step + 1);
+      }, 1000 / this.speed);
+    }
+    select({});
+  }
+
+  /** @param {number} speed */
+  setSpeed(speed) {
+    this.speed = speed;
+    if (this.timer !== null) {
+      this.toggle();
+      this.toggle();
+    }
+  }
+
+  /**
+   * Handle a key; return whether it was one of the player's.
+   * @param {string} key
+   */
+  key(key) {
+    const moves = /** @type {Record<string, () => void>} */ ({
+      ArrowRight: () => this.go(selected.step + 1),
+      ArrowLeft: () => this.go(selected.step - 1),
+      PageDown: () => this.go(selected.step + 10),
+      PageUp: () => this.go(selected.step - 10),
+      Home: () => this.go(0),
+      End: () => this.go(this.last),
+      " ": () => this.toggle(),
+    });
+    if (!(key in moves)) return false;
+    moves[key]();
+    return true;
+  }
+}
+
+/**
+ * Return the bar with the slider and the buttons.
+ * @param {Run} run
+ * @param {Player} player
+ */
+export function stepBar(run, player) {
+  const engine = run.engines[selected.engine];
+  /** @param {string} label @param {string} name @param {() => void} action @param {boolean} [pressed] */
+  const button = (label, name, action, pressed) =>
+    h("button", { type: "button", "aria-label": name, title: name, "aria-pressed": pressed === undefined ? null : String(pressed), onclick: action }, label);
+  const playing = player.timer !== null;
+  return [
+    run.engines.length > 1 &&
+      h(
+        "select",
+        {
+          "aria-label": t("page.engine"),
+          onchange: (/** @type {Event} */ event) =>
+            select({ engine: Number(/** @type {HTMLSelectElement} */ (event.target).value), step: 0, block: null }),
+        },
+        ...run.engines.map((one, i) =>
+          h("option", { value: i, selected: i === selected.engine }, `${i + 1}: ${visible(one.process)}`),
+        ),
+      ),
+    button("|◀", t("page.first"), () => player.go(0)),
+    button("◀", t("page.previous"), () => player.go(selected.step - 1)),
+    button(playing ? "❙❙" : "▶▶", t(playing ? "page.pause" : "page.play"), () => player.toggle(), playing),
+    button("▶", t("page.next"), () => player.go(selected.step + 1)),
+    button("▶|", t("page.last"), () => player.go(player.last)),
+    h("input", {
+      type: "range",
+      min: 0,
+      max: engine.steps.length - 1,
+      value: selected.step,
+      "aria-label": t("page.slider"),
+      "aria-valuetext": t("page.step", { n: engine.steps[selected.step].n }),
+      oninput: (/** @type {Event} */ event) => player.go(Number(/** @type {HTMLInputElement} */ (event.target).value)),
+    }),
+    h("output", {}, t("page.of", { n: number(engine.steps[selected.step].n), all: number(engine.steps.length) })),
+    h(
+      "select",
+      {
+        "aria-label": t("page.speed"),
+        onchange: (/** @type {Event} */ event) =>
+          player.setSpeed(Number(/** @type {HTMLSelectElement} */ (event.target).value)),
+      },
+      ...SPEEDS.map((speed) => h("option", { value: speed, selected: speed === player.speed }, t("page.persecond", { n: speed }))),
+    ),
+  ];
+}
+
+/**
+ * Return everything about the selected step.
+ * @param {Run} run
+ * @param {Replay} replay
+ */
+export function stepPanels(run, replay) {
+  const state = replay.at(selected.step);
+  return [
+    h(
+      "div",
+      { class: "step-title" },
+      h("h3", {}, t("page.step", { n: number(state.step.n) }), " ", h("span", { class: `tag ${state.step.kind}` }, t(`step.kind.${state.step.kind}`))),
+      h("p", { class: "changes" }, ...changeSentences(run, state.step).map((sentence) => h("span", {}, sentence))),
+    ),
+    h(
+      "div",
+      { class: "panels" },
+      budgetPanel(run, state.step),
+      runningPanel(run, state),
+      waitingPanel(run, state),
+      blocksPanel(run, replay, state),
+      batchPanel(run, replay, state),
+      samplingPanel(run, replay, state.step),
+      timePanel(state.step),
+    ),
+  ];
+}
+
+/**
+ * Return a sentence for each change in a step.
+ * @param {Run} run
+ * @param {Step} step
+ */
+function changeSentences(run, step) {
+  /** @param {number[]} rows */
+  const names = (rows) => rows.map((r) => shortName(run.requests[r])).join(t("step.comma"));
+  const found = [];
+  for (const key of /** @type {const} */ (["aborted", "new", "resumed", "preempted"])) {
+    const rows = step[key];
+    if (rows?.length) found.push(t(`page.change.${key}`, { n: rows.length, names: names(rows) }));
+  }
+  if (step.finished?.length) {
+    found.push(t("page.change.finished", { n: step.finished.length, names: names(step.finished.map(([r]) => r)) }));
+  }
+  if (step.evicted?.length) found.push(t("page.change.evicted", { n: step.evicted.length }));
+  if (step.error) found.push(t("step.failed", { error: visible(step.error) }));
+  return found.length ? found : [t("page.change.none")];
+}
+
+/**
+ * Return where the step's time went, as a bar.
+ * @param {Step} step
+ */
+function timePanel(step) {
+  const parts = { ...step.parts };
+  const known = Object.values(parts).reduce((sum, us) => sum + us, 0) + (step.recording ?? 0);
+  const all = /** @type {[string, number][]} */ ([
+    ...Object.entries(parts),
+    ["other", Math.max(0, step.us - known)],
+    ["recording", step.recording ?? 0],
+  ]).filter(([, us]) => us > 0);
+  return h(
+    "section",
+    { class: "panel wide" },
+    h("h4", {}, t("page.time"), " ", h("small", {}, t("page.time.lead", { time: duration(step.us) }))),
+    h(
+      "div",
+      { class: "budget times", role: "img", "aria-label": all.map(([part, us]) => `${t(`page.part.${part}`)} ${duration(us)}`).join(", ") },
+      ...all.map(([part, us]) =>
+        h("i", { class: `part ${part}`, style: { width: `${(100 * us) / Math.max(1, step.us)}%` }, title: `${t(`page.part.${part}`)}: ${duration(us)}` }),
+      ),
+    ),
+    h("ul", { class: "legend" }, ...all.map(([part, us]) => h("li", {}, h("i", { class: `part ${part}` }), `${t(`page.part.${part}`)} ${duration(us)}`))),
+  );
+}
