@@ -6,19 +6,21 @@ changed: js/replay.js makes the state of every step from them. js/data.js descri
 
 import base64
 import zlib
-from collections.abc import Hashable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
+from tracellm.report.facts.engines import engines
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.requests import RequestFacts, requests
-from tracellm.report.facts.startup import engine_config, kv_cache, startup_spans
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import STEP_SPAN, Sampled, Step, engine_key, steps
+from tracellm.trace.steps import STEP_SPAN, Sampled, Step
 
 __all__ = ["encode", "run_data"]
 
@@ -48,14 +50,14 @@ def encode(data: Mapping[str, Any]) -> str:
 
 def run_data(trace: Trace, lang: str) -> dict[str, Any]:
     """Return everything that the script shows, with its texts in all languages; `lang` is the first to show."""
-    people = _Requests(trace)
-    engines = _engines(trace, people)
+    all_requests = _Requests(trace)
+    engines = _engines(trace, all_requests)
     return {
         "lang": lang,
         "texts": {language: _texts(language) for language in LANGUAGES},
         "engines": engines,
-        "requests": people.rows,
-        "tokens": people.tokens,
+        "requests": all_requests.rows,
+        "tokens": all_requests.tokens,
     }
 
 
@@ -64,17 +66,21 @@ def _texts(lang: str) -> dict[str, str]:
 
 
 class _Requests:
-    """Rows of requests, and the number of each by its id: steps name requests by their rows."""
+    """Rows of requests; steps name requests by the numbers of their rows.
+
+    Requests of several engines may have the same id.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self._start = trace.spans[0].start_ns if trace.spans else 0
         self.rows: list[dict[str, Any]] = []
         self.tokens: dict[int, str] = {}
         self._by_span: dict[str, int] = {}
-        self._by_id: dict[str, int] = {}
+        self._by_id: dict[str, list[tuple[int, int]]] = {}
         for request in requests(trace.spans):
             span = trace.by_id[request.span_id]
-            self._by_span[request.span_id] = self._by_id[request.id] = len(self.rows)
+            self._by_span[request.span_id] = len(self.rows)
+            self._by_id.setdefault(request.id, []).append((span.start_ns, len(self.rows)))
             self.rows.append(self._row(request, span))
 
     def _row(self, request: RequestFacts, span: Span) -> dict[str, Any]:
@@ -102,63 +108,65 @@ class _Requests:
         """Return a time as microseconds since the run's first span."""
         return (time_ns - self._start) // 1000
 
-    def of_step(self, step: Step) -> "_Numbers":
-        """Return the numbers of the requests that a step may name; its links decide between requests of one id."""
-        linked = {
-            self.rows[number]["id"]: number
-            for link in step.span.links
-            if (number := self._by_span.get(link.span_id)) is not None
-        }
-        return _Numbers(self, linked)
+    def linked(self, step: Step) -> dict[str, int]:
+        """Return the numbers of the requests that a step links to, by their ids."""
+        numbers = (self._by_span.get(link.span_id) for link in step.span.links)
+        return {self.rows[number]["id"]: number for number in numbers if number is not None}
 
-    def number(self, request_id: str) -> int:
-        """Return the number of a request; one without a recorded span gets a row of its own."""
-        number = self._by_id.setdefault(request_id, len(self.rows))
-        if number == len(self.rows):
+    def submitted_before(self, request_id: str, time_ns: int) -> int:
+        """Return the last request of this id submitted before a time; a request without a span gets a new row."""
+        own = self._by_id.setdefault(request_id, [])
+        before = bisect_right(own, time_ns, key=itemgetter(0))
+        if not before:
+            own.insert(0, (0, len(self.rows)))
             self.rows.append({"id": request_id})
-        return number
+        return own[max(before - 1, 0)][1]
 
 
 class _Numbers:
-    """Numbers of requests by the ids that one step uses."""
+    """Numbers of requests by the ids that one engine uses; `enter` moves to the next step."""
 
-    def __init__(self, people: _Requests, linked: dict[str, int]) -> None:
-        self._people, self._linked = people, linked
+    def __init__(self, all_requests: _Requests) -> None:
+        self._requests = all_requests
+        self._linked: dict[str, int] = {}
+        self._step_ends = 0
+
+    def enter(self, step: Step) -> None:
+        """Use the ids as this step does: its links, or those of earlier steps, decide between requests of one id."""
+        self._linked |= self._requests.linked(step)
+        self._step_ends = step.span.end_ns
 
     def __call__(self, request_id: str) -> int:
-        return self._linked[request_id] if request_id in self._linked else self._people.number(request_id)
+        number = self._linked.get(request_id)
+        return self._requests.submitted_before(request_id, self._step_ends) if number is None else number
 
     def all(self, request_ids: Iterable[str]) -> list[int]:
         return [self(request_id) for request_id in request_ids]
 
 
-def _engines(trace: Trace, people: _Requests) -> list[dict[str, Any]]:
-    """Return the engines, one per process that ran steps, each with its settings and its steps."""
-    startup = startup_spans(trace)
-    cache, config = kv_cache(startup), {setting.name: setting.value for setting in engine_config(startup)}
-    of_engines: dict[Hashable, list[Step]] = {}
-    for step in steps(trace):
-        of_engines.setdefault(engine_key(step.span), []).append(step)
+def _engines(trace: Trace, all_requests: _Requests) -> list[dict[str, Any]]:
+    """Return the engines, each with its settings and its steps."""
     recording, parts = recording_by_step(trace), _parts(trace)
-    candidates = _Candidates(people.tokens)
-    engines = []
-    for own in of_engines.values():
-        block_size = cache.block_size if cache is not None else 0
-        caching = config.get("enable_prefix_caching", "True") == "True"
-        replay = BlockReplay(block_size, prefix_caching=caching)
-        engines.append(
+    candidates = _Candidates(all_requests.tokens)
+    rows = []
+    for engine in engines(trace):
+        number = _Numbers(all_requests)
+        replay = BlockReplay(engine.block_size, prefix_caching=engine.prefix_caching)
+        process = engine.steps[0].span.process
+        rows.append(
             {
-                "process": own[0].span.process.name if own[0].span.process else "",
-                "blockSize": block_size,
-                "numGroups": cache.num_groups if cache is not None else 1,
-                "prefixCaching": caching,
-                "maxNumSeqs": _as_int(config.get("max_num_seqs", "")),
+                "process": process.name if process else "",
+                "blockSize": engine.block_size,
+                "numGroups": engine.cache.num_groups if engine.cache else 1,
+                "prefixCaching": engine.prefix_caching,
+                "maxNumSeqs": _as_int(engine.settings.get("max_num_seqs", "")),
                 "steps": [
-                    _step(step, replay, people, candidates, recording.get(step.span.span_id, 0), parts) for step in own
+                    _step(step, replay, number, all_requests, candidates, recording.get(step.span.span_id, 0), parts)
+                    for step in engine.steps
                 ],
             }
         )
-    return engines
+    return rows
 
 
 def _as_int(value: str) -> int:
@@ -168,17 +176,19 @@ def _as_int(value: str) -> int:
 def _step(
     step: Step,
     replay: BlockReplay,
-    people: _Requests,
+    number: _Numbers,
+    all_requests: _Requests,
     candidates: "_Candidates",
     recording_ns: int,
     parts: Mapping[str, Mapping[str, int]],
 ) -> dict[str, Any]:
-    blocks, number = replay.apply(step), people.of_step(step)
+    blocks = replay.apply(step)
+    number.enter(step)
     return _without_empty(
         {
             "n": step.index,
             "kind": step.kind,
-            "at": people.microseconds(step.span.start_ns),
+            "at": all_requests.microseconds(step.span.start_ns),
             "us": step.span.duration_ns // 1000,
             "recording": recording_ns // 1000,
             "parts": parts.get(step.span.span_id),

@@ -5,8 +5,8 @@ __all__ = ["EN", "ZH"]
 EN = {
     "page.replay": "Step by step",
     "page.replay.short": "Steps",
-    "page.replay.lead": "Every engine step: who ran, who waited and why, the KV cache, the batch, and the tokens. Click "
-    "a request, a step or a block to follow it. Arrow keys move by one step, Page Up and Page Down by ten, Space "
+    "page.replay.lead": "Every engine step: who ran, who waited and why, the KV cache, the batch, and the tokens. "
+    "Click a request, a step or a block to follow it. Arrow keys move by one step, Page Up and Page Down by ten, Space "
     "plays.",
     "page.replay.script": "This part needs JavaScript. `tracellm show {folder} steps` lists the steps in a terminal.",
     "page.gantt": "Requests and steps",
@@ -108,8 +108,8 @@ EN = {
 ZH = {
     "page.replay": "逐步查看",
     "page.replay.short": "逐步",
-    "page.replay.lead": "引擎的每一步：谁在运行，谁在等待以及原因，KV 缓存、批次和 token。点击请求、步或 KV 缓存块即可跟踪。"
-    "方向键移动一步，Page Up 与 Page Down 移动十步，空格键播放。",
+    "page.replay.lead": "引擎的每一步：谁在运行，谁在等待以及原因，KV 缓存、批次和 token。"
+    "点击请求、步或 KV 缓存块即可跟踪。方向键移动一步，Page Up 与 Page Down 移动十步，空格键播放。",
     "page.replay.script": "这一部分需要 JavaScript。也可以在终端运行 `tracellm show {folder} steps` 查看各步。",
     "page.gantt": "请求与步",
     "page.kind.waiting": "等待",

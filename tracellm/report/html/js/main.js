@@ -74,27 +74,38 @@ function expose(run, replays) {
     tracellm: {
       /** Show step `n`. @param {number} n */
       goto(n) {
-        const index = stepIndex(run.engines[selected.engine], n);
-        if (index < 0) throw new RangeError(`no step ${n}`);
-        select({ step: index });
+        const [engine, step] = findStep(run, n);
+        select({ engine, step });
       },
-      /** Return step `n` as data. @param {number} n @param {number} [engine] */
-      step(n, engine = selected.engine) {
-        return stepFacts(run, replays[engine], n);
+      /** Return step `n` as data. @param {number} n */
+      step(n) {
+        const [engine, step] = findStep(run, n);
+        return stepFacts(run, replays[engine], step);
       },
     },
   });
 }
 
 /**
+ * Return the engine and the index of step `n`: the selected engine's, or else the first engine's that has it.
+ * @param {Run} run
+ * @param {number} n
+ */
+function findStep(run, n) {
+  for (const engine of [selected.engine, ...run.engines.keys()]) {
+    const index = stepIndex(run.engines[engine], n);
+    if (index >= 0) return [engine, index];
+  }
+  throw new RangeError(`no step ${n}`);
+}
+
+/**
  * Return what is known of a step, with requests by their ids.
  * @param {Run} run
  * @param {Replay} replay
- * @param {number} n
+ * @param {number} index
  */
-export function stepFacts(run, replay, n) {
-  const index = stepIndex(replay.engine, n);
-  if (index < 0) throw new RangeError(`no step ${n}`);
+export function stepFacts(run, replay, index) {
   const state = replay.at(index);
   const { step } = state;
   /** @param {number} r */

@@ -1,0 +1,64 @@
+"""The engines of a run, each with its settings and its steps.
+
+A process has an engine core at a time, but a script may make one after the other: each begins with the set-up of its KV
+cache. Steps of engines that take turns in one process count as the younger one's.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tracellm.report.facts.startup import KVCache, engine_config, kv_cache
+from tracellm.trace import names
+from tracellm.trace.memo import per_trace
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import Step, engine_key, steps
+
+__all__ = ["EngineFacts", "engines"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """One engine core: its KV cache (None if not recorded), its settings by name, and its steps in order."""
+
+    cache: KVCache | None
+    settings: dict[str, str]
+    steps: tuple[Step, ...]
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block of the KV cache; 0 if not recorded."""
+        return self.cache.block_size if self.cache else 0
+
+    @property
+    def prefix_caching(self) -> bool:
+        """Whether full blocks are cached; vLLM's default where that is not recorded."""
+        return self.settings.get("enable_prefix_caching", "True") == "True"
+
+
+@per_trace
+def engines(trace: Trace) -> tuple[EngineFacts, ...]:
+    """Return the engines that ran steps, process by process, in the order of their first steps."""
+    configured = [span for span in trace.spans if names.CONFIG in span.attributes]
+    caches: dict[Hashable, list[Span]] = {}
+    for span in trace.spans:
+        if names.KV_NUM_BLOCKS in span.attributes:
+            caches.setdefault(engine_key(span), []).append(span)
+    own: dict[tuple[Hashable, int], list[Step]] = {}
+    for step in steps(trace):
+        key = engine_key(step.span)
+        begun = [span.start_ns for span in caches.get(key, ())]
+        own.setdefault((key, bisect_right(begun, step.span.start_ns) - 1), []).append(step)
+    return tuple(
+        _engine(caches[key][number] if number >= 0 else None, configured, found) for (key, number), found in own.items()
+    )
+
+
+def _engine(cache: Span | None, configured: list[Span], found: list[Step]) -> EngineFacts:
+    before = found[0].span.start_ns if cache is None else cache.start_ns
+    config = [span for span in configured if span.start_ns <= before]
+    return EngineFacts(
+        kv_cache([cache]) if cache is not None else None,
+        {setting.name: setting.value for setting in engine_config(config[-1:])},
+        tuple(found),
+    )
