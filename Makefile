@@ -26,7 +26,7 @@ types: $(VENV)/installed-dev
 
 # One thread for each test, so that the order of sums is the same everywhere. JOBS files run at a time, in the order of
 # tests/conftest.py.
-unit: $(VENV)/installed-dev tests/mermaid/node_modules
+unit: $(VENV)/installed-dev tests/mermaid/node_modules tests/page/node_modules
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # The generated parts of docs/: pages, pictures and numbers of real runs.
@@ -57,10 +57,11 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Real Mermaid, to parse every diagram; without Node those tests are skipped.
-tests/mermaid/node_modules: tests/mermaid/package-lock.json
-	if command -v npm > /dev/null; then npm ci --silent --prefix tests/mermaid && touch $@; \
-	else echo "(no npm: the tests that parse diagrams with real Mermaid will be skipped)"; fi
+# Real Mermaid, to parse every diagram, and TypeScript, to check the page's script; without Node those tests are
+# skipped.
+tests/%/node_modules: tests/%/package-lock.json
+	if command -v npm > /dev/null; then npm ci --silent --prefix tests/$* && touch $@; \
+	else echo "(no npm: the tests that need $@ will be skipped)"; fi
 
 clean:
-	rm -rf $(VENV) tests/mermaid/node_modules
+	rm -rf $(VENV) tests/mermaid/node_modules tests/page/node_modules

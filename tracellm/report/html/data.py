@@ -241,7 +241,7 @@ class _Candidates:
         """Return the row of one sampled token; the text of every token goes to the page's token texts."""
         if sampled.token_id is not None and sampled.text is not None:
             self._tokens[sampled.token_id] = sampled.text
-        row = [request, sampled.token_id, sampled.probability, self._listed(sampled.candidates)]
+        row: list[Any] = [request, sampled.token_id, sampled.probability, self._listed(sampled.candidates)]
         if sampled.processors:
             drawn = [] if sampled.drawn_listed == sampled.listed else self._listed(sampled.drawn_candidates)
             row += [" ".join(sampled.processors), sampled.tokens_left, sampled.drawn_probability, drawn]

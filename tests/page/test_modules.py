@@ -1,0 +1,78 @@
+"""The page's script as modules: types, unit tests in Node, and the linker that makes one script of them."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tracellm.report.html.linker import LinkError, link
+
+HERE = Path(__file__).parent
+MODULES = Path(__file__).parents[2] / "tracellm" / "report" / "html" / "js"
+TSC = HERE / "node_modules" / ".bin" / "tsc"
+
+
+def _require(found: object, lacks: str) -> None:
+    """Skip the test if a tool is missing; fail it where CI is set."""
+    if not found:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(lacks)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_units():
+    """The unit tests of the modules pass in Node."""
+    _require(shutil.which("node"), "node is not installed: install Node.js 20 or later")
+    _run("node", "--test", *(str(path) for path in sorted(HERE.glob("*.test.mjs"))))
+
+
+def test_types():
+    """The types in the modules' comments hold."""
+    _require(TSC.exists(), "TypeScript is not installed: run `npm ci --prefix tests/page`")
+    _run(str(TSC), "-p", ".")
+
+
+def _link(**sources: str) -> str:
+    return link("main.js", lambda name: sources[name.removesuffix(".js")])
+
+
+def test_modules_come_after_those_they_need():
+    """Each module stands once, after those that it imports, without import and export."""
+    script = _link(
+        main='import { a } from "./one.js";\nimport { b } from "./two.js";\na(b);\n',
+        one='import { b } from "./two.js";\nexport function a() {\n  return b;\n}\n',
+        two="export const b = 2;\n",
+    )
+    assert [line for line in script.splitlines() if line.startswith("//")] == ["// two.js", "// one.js", "// main.js"]
+    assert not re.search(r"^(?:import|export)\b", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ({"main": 'import { a } from "./one.js";\n', "one": "const a = 1;\n"}, "one.js does not export"),
+        (
+            {"main": 'import { a } from "./one.js";\nconst b = 1;\n', "one": "export const a = 1;\nlet b;\n"},
+            "b is decl",
+        ),
+        ({"main": 'import { a } from "./one.js";\n', "one": 'import { b } from "./main.js";\n'}, "in a circle"),
+        ({"main": 'import a from "./one.js";\n'}, "unsupported form"),
+        ({"main": "export default 1;\n"}, "unsupported form"),
+    ],
+)
+def test_modules_that_do_not_fit_are_refused(sources: dict[str, str], message: str):
+    """A missing export, a clash of names, a circle, and other forms of import and export are errors."""
+    with pytest.raises(LinkError, match=message):
+        _link(**sources)
+
+
+def test_every_module_is_part_of_the_page():
+    """No module is left over."""
+    script = link("main.js", lambda name: (MODULES / name).read_text(encoding="utf-8"))
+    assert {path.name for path in MODULES.glob("*.js")} == set(re.findall(r"^// (\S+\.js)$", script, re.MULTILINE))

@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { aRun } from "./run.mjs";
+import { formatRanges, parseRanges } from "../../tracellm/report/html/js/data.js";
+import { segments } from "../../tracellm/report/html/js/gantt.js";
+import { fromHash, select, toHash } from "../../tracellm/report/html/js/selection.js";
+import { duration, percent, setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/text.js";
+
+test("ranges are read and written as the recording has them", () => {
+  assert.deepEqual(parseRanges("9,3-5"), [9, 3, 4, 5]);
+  assert.deepEqual(parseRanges(""), []);
+  assert.equal(formatRanges([9, 3, 4, 5]), "9, 3-5");
+});
+
+test("a request's segments are runs of steps in which it did the same", () => {
+  const own = segments(aRun().engines[0]).get(0);
+  assert.deepEqual(
+    own.map(({ kind, first, last, tokens }) => [kind, first, last, tokens]),
+    [["prefill", 0, 0, 8], ["decode", 1, 1, 1], ["preempted", 2, 2, 0], ["prefill", 3, 3, 10]],
+  );
+  assert.deepEqual(segments(aRun().engines[0]).get(2).map(({ kind, first, last }) => [kind, first, last]), [["waiting", 0, 4]]);
+});
+
+test("an address gives back the selection it was made from", () => {
+  const run = aRun();
+  select({ engine: 0, step: 2, request: 1, block: 4 });
+  assert.equal(toHash(run), "#step=3&request=1&block=4");
+  assert.deepEqual(fromHash(run, toHash(run)), { engine: 0, step: 2, request: 1, block: 4 });
+  assert.deepEqual(fromHash(run, "#step=99&request=nobody&block=x&engine=7"), {});
+});
+
+test("texts take values, and count as English does", () => {
+  setTexts({ en: { a: "{n:token|tokens} of {name}, {all:,}" } }, "en");
+  assert.equal(t("a", { n: 1, name: "x", all: 1234 }), "1 token of x, 1,234");
+  assert.equal(t("a", { n: 2000, name: "{n}", all: 0 }), "2,000 tokens of {n}, 0");
+});
+
+test("numbers are short, and characters that cannot be seen are escapes", () => {
+  assert.deepEqual([999, 17_824, 2_310_000].map(duration), ["999 µs", "17.8 ms", "2.31 s"]);
+  assert.deepEqual([0, 0.00001, 0.123, 0.9999, 1].map(percent), ["0%", "<0.1%", "12.3%", "100%", "100%"]);
+  assert.equal(visible("a\u202eb\u0000"), "a\\u202eb\\u0000");
+  assert.equal(tokenText(" a\n"), "␣a↵");
+  assert.equal(tokenText(""), "∅");
+});
