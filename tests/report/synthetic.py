@@ -1,15 +1,18 @@
 """A handmade run with start-up, one prefill and many decode steps, and every attribute that reports read."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tracellm.report.html import report_html
+from tracellm.report.texts import Language
 from tracellm.trace import names
 from tracellm.trace.model import Link, Process, Span, Trace
 from tracellm.trace.run_folder import RunFolder
 
-__all__ = ["HOSTILE", "MANIFEST", "Recorder", "a_run", "a_run_folder"]
+__all__ = ["HOSTILE", "MANIFEST", "Recorder", "a_run", "a_run_folder", "shown_html"]
 
 HOSTILE = (
     "<script>document.title='owned';alert(1)</script>",
@@ -253,3 +256,9 @@ def _step(
 def a_run_folder(spans: Sequence[Span], path: Path = Path("runs/one"), **manifest: Any) -> RunFolder:
     """Return a run folder in memory; keywords replace entries of its manifest."""
     return RunFolder(path, MANIFEST | manifest, Trace(spans, [Process(4242, "main")]), [])
+
+
+def shown_html(run_folder: RunFolder, lang: Language = "en") -> str:
+    """Return the page's HTML without the data of its script."""
+    page = report_html(run_folder, lang)
+    return re.sub(r'<script type="application/octet-stream".*?</script>', "", page, flags=re.DOTALL)

@@ -5,10 +5,9 @@ import re
 import pytest
 
 from tests.report.processes import served, sync_run
-from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tests.report.synthetic import HOSTILE, a_run, a_run_folder, shown_html
 from tracellm.report.calltree import calltree
 from tracellm.report.facts.process_messages import ProcessFacts, crossings, processes
-from tracellm.report.html import report_html
 from tracellm.report.html.boundary_view import _process
 from tracellm.report.steps_table import steps_table
 from tracellm.report.texts import LANGUAGES
@@ -94,7 +93,7 @@ def test_processes_and_their_threads():
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_has_a_section_on_the_boundary(lang):
     """The page names processes and threads, and each type of message with its count and bytes."""
-    source = report_html(folder_of(sync_run(3, 6)), lang)
+    source = shown_html(folder_of(sync_run(3, 6)), lang)
     assert '<h2 id="boundary">' in source
     assert '<a href="#boundary">' in source
     said = words(source)
@@ -114,14 +113,14 @@ def test_the_page_has_a_section_on_the_boundary(lang):
 
 def test_the_page_of_one_process_has_none():
     """The page of a single process has no section on the boundary."""
-    source = report_html(a_run_folder(a_run()))
+    source = shown_html(a_run_folder(a_run()))
     assert 'id="boundary"' not in source
     assert "#boundary" not in source
 
 
 def test_steps_and_client_of_another_process_are_on_the_page():
     """The page has the steps and the choice of the client, whichever process recorded them."""
-    said = words(report_html(folder_of(sync_run(3, 6))))
+    said = words(shown_html(folder_of(sync_run(3, 6))))
     assert "SyncMPClient chosen" in said
     assert "In a real vLLM, 0.11 or later, a plain LLM() gets this client" in said
     assert "vllm/v1/engine/core_client.py" in said
@@ -140,7 +139,7 @@ def test_hostile_processes_threads_and_messages_stay_text():
             span.attributes[names.THREAD_NAME] = HOSTILE[4]
         assert span.process is not None
         span.process.name = HOSTILE[2]
-    source = report_html(folder_of(Trace(trace.spans, trace.processes)))
+    source = shown_html(folder_of(Trace(trace.spans, trace.processes)))
     assert "<script>document" not in source
     assert "<svg onload" not in source
     assert "<img" not in source

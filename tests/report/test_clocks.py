@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.processes import served, sync_run
+from tests.report.synthetic import shown_html
 from tests.report.test_story import ordered, sent, spans_of
 from tracellm.report.calltree import calltree
 from tracellm.report.diagram.model import check_diagram
@@ -13,7 +14,6 @@ from tracellm.report.diagram.sequence import sequence
 from tracellm.report.diff import diff_text
 from tracellm.report.export import FORMATS, export
 from tracellm.report.facts.process_messages import crossings
-from tracellm.report.html import report_html
 from tracellm.report.tree.nodes import call_tree
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
@@ -37,7 +37,7 @@ def test_clocks_of_two_machines_may_differ(make: Callable[[], Trace], skew: int)
     assert calltree(trace)
     assert sorted(one.count for one in crossings(trace)) == sorted(one.count for one in crossings(true))
     run = RunFolder(Path("run"), {}, trace, [])
-    assert report_html(run)
+    assert shown_html(run)
     for format in FORMATS.keys() - {"perfetto"}:
         assert b"".join(export(run, format))
     assert diff_text(run, RunFolder(Path("other"), {}, true, []), lang="en")

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import tracellm.report.html
-from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tests.report.synthetic import HOSTILE, a_run, a_run_folder, shown_html
 from tests.report.traces import Calls
-from tracellm.report.html import report_html
 from tracellm.report.texts import LANGUAGES, text
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -53,7 +52,7 @@ class Page(HTMLParser):
 
 def test_it_says_what_ran_and_what_came_out():
     """The page has script, model, requests, steps, blocks, versions and the cost of probes."""
-    said = " ".join(Page(report_html(a_run_folder(a_run()))).text.split())
+    said = " ".join(Page(shown_html(a_run_folder(a_run()))).text.split())
     for fact in (
         "capital.py --n 2",
         "Finished",
@@ -92,7 +91,7 @@ def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
         name: origin
         for name, origin in re.findall(
             r"<dt><code>(\w+)</code></dt><dd><code>[^<]*</code>(?: <small>([^<]*)</small>)?",
-            report_html(a_run_folder(calls.spans), lang),
+            shown_html(a_run_folder(calls.spans), lang),
         )
     }
     argument, environment, default = words
@@ -107,7 +106,7 @@ def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
 
 def test_steps_alike_share_a_row():
     """Equal steps share a row: seventeen steps, two of which end a request, have five rows."""
-    source = report_html(a_run_folder(a_run()))
+    source = shown_html(a_run_folder(a_run()))
     rows = re.findall(r'<th scope="row" data-label="Step">([^<]+)', source)
     assert rows == ["1", "2-8", "9", "10-16", "17"]
 
@@ -116,7 +115,7 @@ def test_it_says_what_a_failed_run_died_of():
     """A failed run shows the exception with its place and line, and the missing parts as missing."""
     error = {"type": "ModelLoadError", "message": "no config.json in /nowhere", "file": "capital.py", "line": 3,
              "function": "main", "source": "llm = LLM('/nowhere')"}  # fmt: skip
-    page = Page(report_html(a_run_folder([], status="failed", exit_status=1, error=error)))
+    page = Page(shown_html(a_run_folder([], status="failed", exit_status=1, error=error)))
     for fact in (
         "Failed",
         "ModelLoadError: no config.json in /nowhere",
@@ -139,12 +138,12 @@ def test_an_empty_and_a_damaged_folder_make_a_page(lang):
     for broken in ({}, manifest):
         folder = RunFolder(Path("runs/broken"), broken, Trace([]), [Problem("trace_torn", file="trace/main-1.jsonl")])
         said = {"en": "the last line is torn", "zh": "最后一行不完整"}[lang]
-        assert said in Page(report_html(folder, lang)).text
+        assert said in Page(shown_html(folder, lang)).text
 
 
 def test_a_run_without_text_says_so_and_shows_no_empty_cells():
     """Without recorded text, a note replaces prompts and outputs."""
-    source = report_html(a_run_folder(a_run(text=False), options={"text": False}))
+    source = shown_html(a_run_folder(a_run(text=False), options={"text": False}))
     assert text("en", "html.no_text") in source
     assert "<dt>Prompt</dt>" not in source
     assert "97.3%" in source
@@ -157,7 +156,7 @@ def test_it_does_not_tell_whose_machine_it_was():
              "traceback": f'File "{place}/sub/capital.py", line 3\nFile "/usr/lib/python3.11/json/decoder.py", line 2\n'
                           'File "/srv/team/tools/x.py", line 1'}  # fmt: skip
     folder = a_run_folder(a_run(), Path("/home/someone/work/tracellm-runs/one"), status="failed", error=error)
-    page = Page(report_html(folder))
+    page = Page(shown_html(folder))
     for secret in ("someone", "box", "/srv", "/usr"):
         assert secret not in page.text
     assert "sub/capital.py:3, f" in page.text
@@ -172,7 +171,7 @@ def test_it_shows_which_blocks_each_request_got():
     first.attributes |= {
         names.STEP_NEW_BLOCKS: ["7-9", "12"], names.STEP_CACHED_BLOCKS: ["", "3-4"], names.STEP_CACHED: [0, 32]
     }  # fmt: skip
-    said = " ".join(Page(report_html(a_run_folder(spans))).text.split())
+    said = " ".join(Page(shown_html(a_run_folder(spans))).text.split())
     assert "0 new blocks 7-9" in said
     assert "1 prefix cache hit: 32 tokens (blocks 3-4), new blocks 12" in said
 
@@ -180,7 +179,7 @@ def test_it_shows_which_blocks_each_request_got():
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_it_asks_for_nothing_from_outside(lang):
     """The page has no address, import, style attribute or handler, and a policy against them."""
-    page = Page(source := report_html(a_run_folder(a_run()), lang))
+    page = Page(source := shown_html(a_run_folder(a_run()), lang))
     policy = next(str(a["content"]) for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
@@ -196,7 +195,7 @@ def test_it_asks_for_nothing_from_outside(lang):
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_its_structure_is_sound(lang):
     """The page has one main heading, consecutive heading levels, landmarks, unique ids and valid references."""
-    page = Page(report_html(a_run_folder(a_run()), lang))
+    page = Page(shown_html(a_run_folder(a_run()), lang))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -213,20 +212,20 @@ def test_its_structure_is_sound(lang):
 
 def test_text_from_outside_is_never_markup():
     """Text from the run never becomes a tag."""
-    plain = Page(report_html(a_run_folder(a_run(prompts=("a", "b"), outputs=("c",), decode_steps=2))))
+    plain = Page(shown_html(a_run_folder(a_run(prompts=("a", "b"), outputs=("c",), decode_steps=2))))
     for bad in HOSTILE:
         spans = a_run(prompts=(bad, bad), outputs=(bad,), decode_steps=2)
         for span in spans:
             span.attributes["tracellm.arguments"] = [f"x={bad}"]
         folder = a_run_folder(spans, script=bad, argv=[bad], versions={"python": "3.11.9", "torch": bad, "other": "1"})
-        page = Page(report_html(folder))
+        page = Page(shown_html(folder))
         for tag in ("script", "style", "img", "textarea", "article", "h1", "h2"):
             assert page.count(tag) == plain.count(tag)
 
 
 def test_control_characters_are_shown_not_kept():
     """The page shows escape sequences, direction marks and lone surrogates as text."""
-    source = report_html(a_run_folder(a_run(prompts=HOSTILE[:5], outputs=HOSTILE)))
+    source = shown_html(a_run_folder(a_run(prompts=HOSTILE[:5], outputs=HOSTILE)))
     assert source.encode()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", source)
     assert r"\u202egnp.exe" in source
@@ -236,12 +235,12 @@ def test_a_long_run_stays_small():
     """The page of two hundred steps with eight requests is below a megabyte."""
     prompts = [f"Prompt number {i} of a batch" for i in range(8)]
     spans = a_run(prompts=prompts, outputs=[" word" * 200], decode_steps=200, layers=4)
-    assert len(report_html(a_run_folder(spans)).encode()) < 1_000_000
+    assert len(shown_html(a_run_folder(spans)).encode()) < 1_000_000
 
 
 def test_a_long_prompt_is_cut_and_says_so():
     """A prompt of a megabyte is cut, with the length of the rest."""
-    source = report_html(a_run_folder(a_run(prompts=("x" * 1_000_000, "b"))))
+    source = shown_html(a_run_folder(a_run(prompts=("x" * 1_000_000, "b"))))
     assert len(source) < 400_000
     assert "994,000 more characters" in source
 

@@ -36,7 +36,7 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
     assert browser.dialog() is None
     assert browser.run("return document.title") == "capital.py · tracellm"
     assert browser.run("return document.querySelectorAll('img, iframe, textarea, b, main script').length") == 0
-    assert browser.run("return document.querySelectorAll('svg').length") == 2
+    assert browser.run("return document.querySelectorAll('.sequence svg').length") == 2
     shown = browser.run("return [...document.querySelectorAll('.said')].map(node => node.textContent)")
     assert shown == [visible(bad, keep="\n\t")] * 4
     assert browser.log() == []

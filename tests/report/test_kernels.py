@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from tests.report.synthetic import Recorder, a_run_folder
+from tests.report.synthetic import Recorder, a_run_folder, shown_html
 from tracellm.report.facts.kernels import KernelFacts, kernels
-from tracellm.report.html import report_html
 from tracellm.report.texts import LANGUAGES, text
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.run_folder import RunFolder
@@ -58,7 +57,7 @@ def test_each_process_counts_its_own_launches():
 def page(spans: list[Span], lang: str) -> str:
     """Return the text of the page's section on kernels, or an empty text."""
     folder = a_run_folder([])
-    html = report_html(RunFolder(folder.path, folder.manifest, Trace(spans), []), lang)  # type: ignore[arg-type]
+    html = shown_html(RunFolder(folder.path, folder.manifest, Trace(spans), []), lang)  # type: ignore[arg-type]
     section = re.search(r'<section aria-labelledby="kernels">.*?</section>', html, re.DOTALL)
     return "" if section is None else re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section[0]))
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.report.synthetic import a_run, a_run_folder
+from tests.report.synthetic import a_run, a_run_folder, shown_html
 from tests.report.traces import Calls
 from tracellm.report.calltree import calltree
 from tracellm.report.console import Console
 from tracellm.report.diff import diff_text
 from tracellm.report.facts.recording_time import generation, recording_by_step, share_of_generation
-from tracellm.report.html import report_html
 from tracellm.report.steps_table import steps_table
 from tracellm.report.tree.nodes import Node, call_tree, walk
 from tracellm.report.wording.quantities import percent
@@ -81,7 +80,7 @@ def test_reports_show_it_where_there_is_some(lang: str, column: str, words: str)
     for trace, has in ((with_it.trace, True), (without.trace, False)):
         assert calltree(trace, lang=lang).splitlines()[0].endswith(column) is has
         assert steps_table(trace, lang=lang).splitlines()[0].endswith(column) is has
-    page, plain = (report_html(run, lang) for run in (with_it, without))  # type: ignore[arg-type]
+    page, plain = (shown_html(run, lang) for run in (with_it, without))  # type: ignore[arg-type]
     assert words in page
     assert words not in plain
     assert 'class="own recording"' in page
@@ -140,7 +139,7 @@ def test_shares_are_of_the_run_and_of_generation(lang: Any, words: str):
     stream = io.StringIO()
     Console(lang, stream=stream).finish(run.manifest, None, run.trace)
     assert words.replace(" ", "") in re.sub(r"\s", "", stream.getvalue())
-    assert words in report_html(run, lang)
+    assert words in shown_html(run, lang)
     stream = io.StringIO()
     Console(lang, stream=stream).finish(run.manifest)  # its records are not converted
     assert "0.4%" in stream.getvalue()

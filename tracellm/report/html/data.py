@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
-import msgspec
-
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.requests import RequestFacts, requests
@@ -43,9 +41,9 @@ _PARTS = {
 """Calls within a step, and the part of its time that each is; the rest of the step is none of these."""
 
 
-def encode(data: Mapping[str, Any]) -> str:
-    """Return the data as the page embeds it."""
-    return base64.b64encode(zlib.compress(msgspec.json.encode(data), 9)).decode()
+def encode(content: bytes) -> str:
+    """Return content as the page embeds it: compressed, in base64."""
+    return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
 def run_data(trace: Trace, lang: str) -> dict[str, Any]:

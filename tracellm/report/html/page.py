@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from functools import cache, partial
 from importlib import resources
@@ -33,7 +34,7 @@ from tracellm.report.html.run_view import (
 )
 from tracellm.report.html.step_view import steps_view
 from tracellm.report.html.tree_view import tree_view
-from tracellm.report.texts import Language, text
+from tracellm.report.texts import LANGUAGES, Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import spans_text
@@ -49,21 +50,35 @@ _SECTIONS = {
 }
 """Sections of the page, and the subjects of a recording that they show."""
 
-_TAGS = {"en": "en", "zh": "zh-CN"}
-
-
 def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     """Return the report of a run as an HTML document.
 
     Args:
         run_folder: the run; its problems are listed on the page.
-        lang: language of everything but the run's own names and texts.
+        lang: language to show first; a switch in the page changes it. The run's own names and texts stay as they are.
 
     Raises:
         ValueError: there is no such language.
     """
     style = _asset("templates", "style.css") + _asset("templates", "steps.css")
     script = link("main.js", partial(_asset, "js"))
+    (other,) = (language for language in LANGUAGES if language != lang)
+    return _environment().get_template("page.html").render(
+        html_lang=text(lang, "html.lang"),
+        body=Markup(_body(run_folder, lang)),
+        other_lang=other,
+        other_body=encode(_body(run_folder, other).encode()),
+        policy=_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        data=encode(json.dumps(run_data(run_folder.trace, lang), separators=(",", ":")).encode()),
+        title=run_view(run_folder, lang)["title"],
+        version=_version(run_folder),
+    )
+
+
+def _body(run_folder: RunFolder, lang: Language) -> str:
+    """Return all sections in one language."""
     trace, manifest = run_folder.trace, run_folder.manifest
     diagram = sequence(trace, lang=lang)
     startup = startup_spans(trace)
@@ -71,12 +86,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     without_text = isinstance(options, dict) and options.get("text") is False
     context: dict[str, Any] = {
         "t": partial(text, lang),
-        "html_lang": _TAGS[lang],
-        "policy": _policy(style, script),
-        "style": Markup(style),
-        "script": Markup(script),
-        "data": encode(run_data(trace, lang)),
-        "version": visible(str(manifest.get("tracellm", "?"))),
+        "version": _version(run_folder),
         "problems": problems_view(run_folder, lang),
         "notes": notes(manifest, lang),
         "missing_because": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
@@ -98,7 +108,11 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         **steps_view(trace, lang),
         **about_view(manifest, lang),
     }
-    return _environment().get_template("page.html").render(context)
+    return _environment().get_template("body.html").render(context)
+
+
+def _version(run_folder: RunFolder) -> str:
+    return visible(str(run_folder.manifest.get("tracellm", "?")))
 
 
 def _arrow_spans(arrow: Message, lang: str) -> str:

@@ -4,6 +4,8 @@ __all__ = ["EN", "ZH"]
 
 EN = {
     # html
+    "html.lang": "en",
+    "html.language": "中文",
     "html.contents": "Contents",
     "html.status.finished": "Finished",
     "html.status.failed": "Failed",
@@ -164,6 +166,8 @@ EN = {
 
 ZH = {
     # html
+    "html.lang": "zh-CN",
+    "html.language": "English",
     "html.contents": "目录",
     "html.status.finished": "已完成",
     "html.status.failed": "失败",

@@ -66,14 +66,20 @@
  */
 
 /**
- * Return the data in the page's element `#data`.
+ * Return what an element of the page holds in compressed form.
+ * @param {HTMLElement} source
+ */
+export async function unpack(source) {
+  const bytes = Uint8Array.from(atob(source.textContent ?? ""), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate")));
+}
+
+/**
+ * Return the run's data.
  * @returns {Promise<Run>}
  */
 export async function readRun() {
-  const source = /** @type {HTMLElement} */ (document.getElementById("data"));
-  const bytes = Uint8Array.from(atob(source.textContent ?? ""), (character) => character.charCodeAt(0));
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(unpacked).json();
+  return (await unpack(/** @type {HTMLElement} */ (document.getElementById("data")))).json();
 }
 
 /**

@@ -3,12 +3,13 @@
 import { readRun } from "./data.js";
 import { h } from "./dom.js";
 import { ganttPicture } from "./gantt.js";
+import { languageButton, showOtherLanguage } from "./languages.js";
 import { heldReason } from "./names.js";
 import { phases, Replay, slots } from "./replay.js";
 import { fromHash, onSelect, select, selected, stepIndex, toHash } from "./selection.js";
 import { diagramControls } from "./sequence.js";
 import { Player, stepBar, stepPanels } from "./steps.js";
-import { setTexts } from "./text.js";
+import { language, setTexts } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 
@@ -17,45 +18,66 @@ async function start() {
   diagramControls();
   const run = await readRun();
   setTexts(run.texts, run.lang);
-  const engines = run.engines.filter((engine) => engine.steps.length);
-  const element = document.getElementById("replay");
-  if (!engines.length || !element) return;
-  run.engines = engines;
-  const replays = engines.map((engine) => new Replay(engine, run.requests));
+  run.engines = run.engines.filter((engine) => engine.steps.length);
+  const replays = run.engines.map((engine) => new Replay(engine, run.requests));
   const player = new Player(run);
-  const bar = h("div", { class: "step-bar", role: "toolbar" });
-  const gantt = h("div", { id: "gantt" });
-  const panels = h("div", { id: "step", "aria-live": "off" });
-  element.replaceChildren(gantt, bar, panels);
-
-  const show = () => {
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
-    const label = bar.contains(focused) || panels.contains(focused) ? focused?.getAttribute("aria-label") : null;
-    gantt.replaceChildren(ganttPicture(run, element.clientWidth));
-    bar.replaceChildren(...stepBar(run, player).filter((child) => child !== false));
-    panels.replaceChildren(...stepPanels(run, replays[selected.engine]));
-    if (label) /** @type {HTMLElement | null} */ (element.querySelector(`[aria-label="${CSS.escape(label)}"]`))?.focus();
+  Object.assign(selected, run.engines.length ? fromHash(run, location.hash) : {});
+  let update = mountReplay(run, replays, player);
+  const switchLanguage = async () => {
+    setTexts(run.texts, await showOtherLanguage(language()));
+    diagramControls();
+    languageButton(switchLanguage);
+    update = mountReplay(run, replays, player);
   };
-  onSelect(show);
+  languageButton(switchLanguage);
+  onSelect(() => update());
   onSelect(() => history.replaceState(null, "", toHash(run)));
+  window.addEventListener("resize", () => update());
   window.addEventListener("hashchange", () => {
     if (location.hash.includes("=")) select(fromHash(run, location.hash));
   });
-  window.addEventListener("resize", show);
-  document.addEventListener("keydown", (event) => {
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input[type=text], textarea, select")) return;
-    if (event.key === " " && target.closest("button, summary, a")) return;
-    if (!inView(element)) return;
-    if (player.key(event.key)) event.preventDefault();
-  });
-  if (location.hash.includes("=")) {
-    Object.assign(selected, fromHash(run, location.hash));
-    element.scrollIntoView();
-  }
-  show();
+  document.addEventListener("keydown", (event) => pressKey(event, player));
+  if (location.hash.includes("=")) document.getElementById("replay")?.scrollIntoView();
   expose(run, replays);
   document.documentElement.dataset.ready = "true";
+}
+
+/**
+ * Show requests and the selected step in their place, and return a function that shows them again after a change.
+ * @param {Run} run
+ * @param {Replay[]} replays
+ * @param {Player} player
+ * @returns {() => void}
+ */
+function mountReplay(run, replays, player) {
+  const place = document.getElementById("replay");
+  if (!place || !run.engines.length) return () => {};
+  const picture = h("div", {});
+  const bar = stepBar(run, player);
+  const panels = h("div", { id: "step" });
+  const update = () => {
+    const focused = panels.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
+    picture.replaceChildren(ganttPicture(run, place.clientWidth));
+    bar.update();
+    panels.replaceChildren(...stepPanels(run, replays[selected.engine]));
+    if (focused) /** @type {HTMLElement | null} */ (panels.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
+  };
+  place.replaceChildren(picture, bar.element, panels);
+  update();
+  return update;
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {Player} player
+ */
+function pressKey(event, player) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const replay = document.getElementById("replay");
+  if (event.ctrlKey || event.metaKey || event.altKey || !replay || !inView(replay)) return;
+  if (target.closest("input, textarea, select, .scroll") && target.getAttribute("type") !== "range") return;
+  if (event.key === " " && target.closest("button, summary, a")) return;
+  if (player.key(event.key)) event.preventDefault();
 }
 
 /** @param {Element} element */

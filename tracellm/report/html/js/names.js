@@ -40,7 +40,7 @@ export function requestButton(run, r, detail = "") {
       "aria-pressed": String(chosen),
       onclick: () => select({ request: chosen ? null : r }),
     },
-    h("b", {}, shortName(run.requests[r])),
+    h("strong", {}, shortName(run.requests[r])),
     detail && ` ${detail}`,
   );
 }

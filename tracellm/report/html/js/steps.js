@@ -25,6 +25,10 @@ export class Player {
     this.speed = SPEEDS[1];
   }
 
+  get playing() {
+    return this.timer !== null;
+  }
+
   get last() {
     return this.run.engines[selected.engine].steps.length - 1;
   }
@@ -80,54 +84,66 @@ export class Player {
 }
 
 /**
- * Return the bar with the slider and the buttons.
+ * Return the bar with the slider and the buttons, and a function that brings it up to date. The elements stay, so that
+ * a slider can be dragged while the rest of the page changes.
  * @param {Run} run
  * @param {Player} player
+ * @returns {{element: HTMLElement, update: () => void}}
  */
 export function stepBar(run, player) {
-  const engine = run.engines[selected.engine];
-  /** @param {string} label @param {string} name @param {() => void} action @param {boolean} [pressed] */
-  const button = (label, name, action, pressed) =>
-    h("button", { type: "button", "aria-label": name, title: name, "aria-pressed": pressed === undefined ? null : String(pressed), onclick: action }, label);
-  const playing = player.timer !== null;
-  return [
-    run.engines.length > 1 &&
-      h(
-        "select",
-        {
-          "aria-label": t("page.engine"),
-          onchange: (/** @type {Event} */ event) =>
-            select({ engine: Number(/** @type {HTMLSelectElement} */ (event.target).value), step: 0, block: null }),
-        },
-        ...run.engines.map((one, i) =>
-          h("option", { value: i, selected: i === selected.engine }, `${i + 1}: ${visible(one.process)}`),
-        ),
-      ),
-    button("|◀", t("page.first"), () => player.go(0)),
-    button("◀", t("page.previous"), () => player.go(selected.step - 1)),
-    button(playing ? "❙❙" : "▶▶", t(playing ? "page.pause" : "page.play"), () => player.toggle(), playing),
-    button("▶", t("page.next"), () => player.go(selected.step + 1)),
-    button("▶|", t("page.last"), () => player.go(player.last)),
-    h("input", {
-      type: "range",
-      min: 0,
-      max: engine.steps.length - 1,
-      value: selected.step,
-      "aria-label": t("page.slider"),
-      "aria-valuetext": t("page.step", { n: engine.steps[selected.step].n }),
-      oninput: (/** @type {Event} */ event) => player.go(Number(/** @type {HTMLInputElement} */ (event.target).value)),
-    }),
-    h("output", {}, t("page.of", { n: number(engine.steps[selected.step].n), all: number(engine.steps.length) })),
+  /** @param {string} label @param {string} key @param {() => void} action */
+  const button = (label, key, action) =>
+    h("button", { type: "button", "aria-label": t(key), title: t(key), onclick: action }, label);
+  /** @param {Event} event */
+  const value = (event) => Number(/** @type {HTMLInputElement} */ (event.target).value);
+  const play = button("", "page.play", () => player.toggle());
+  const slider = /** @type {HTMLInputElement} */ (
+    h("input", { type: "range", min: 0, "aria-label": t("page.slider"), oninput: (/** @type {Event} */ event) => player.go(value(event)) })
+  );
+  const position = h("output", {});
+  const engines = /** @type {HTMLSelectElement} */ (
     h(
       "select",
       {
-        "aria-label": t("page.speed"),
-        onchange: (/** @type {Event} */ event) =>
-          player.setSpeed(Number(/** @type {HTMLSelectElement} */ (event.target).value)),
+        "aria-label": t("page.engine"),
+        hidden: run.engines.length < 2,
+        onchange: (/** @type {Event} */ event) => select({ engine: value(event), step: 0, block: null }),
       },
-      ...SPEEDS.map((speed) => h("option", { value: speed, selected: speed === player.speed }, t("page.persecond", { n: speed }))),
-    ),
-  ];
+      ...run.engines.map((engine, i) => h("option", { value: i }, t("page.engine.name", { n: i + 1, process: visible(engine.process) }))),
+    )
+  );
+  const speed = h(
+    "select",
+    { "aria-label": t("page.speed"), onchange: (/** @type {Event} */ event) => player.setSpeed(value(event)) },
+    ...SPEEDS.map((each) => h("option", { value: each, selected: each === player.speed }, t("page.persecond", { n: each }))),
+  );
+  const element = h(
+    "div",
+    { class: "step-bar", role: "toolbar", "aria-label": t("page.replay") },
+    engines,
+    button("|◀", "page.first", () => player.go(0)),
+    button("◀", "page.previous", () => player.go(selected.step - 1)),
+    play,
+    button("▶", "page.next", () => player.go(selected.step + 1)),
+    button("▶|", "page.last", () => player.go(player.last)),
+    slider,
+    position,
+    speed,
+  );
+  const update = () => {
+    const { steps } = run.engines[selected.engine];
+    const n = number(steps[selected.step].n);
+    engines.value = String(selected.engine);
+    slider.max = String(steps.length - 1);
+    slider.value = String(selected.step);
+    slider.setAttribute("aria-valuetext", t("page.step", { n }));
+    position.textContent = t("page.of", { n, all: number(/** @type {Step} */ (steps.at(-1)).n) });
+    play.textContent = player.playing ? "❙❙" : "▶▶";
+    play.title = t(player.playing ? "page.pause" : "page.play");
+    play.setAttribute("aria-label", play.title);
+    play.setAttribute("aria-pressed", String(player.playing));
+  };
+  return { element, update };
 }
 
 /**

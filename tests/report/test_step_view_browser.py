@@ -1,0 +1,144 @@
+"""The page's step-by-step view in a real browser: clicks, keys, address, languages, and text as data."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser import Browser
+from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tracellm.report.html import report_html
+from tracellm.trace import names
+
+_STEP = "return document.querySelector('#step h3').firstChild.textContent"
+
+
+@pytest.fixture
+def page(browser: Browser, tmp_path: Path) -> Path:
+    """Open the page of a run of 17 steps, and return its file."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(a_run())), encoding="utf-8")
+    _open(browser, file)
+    return file
+
+
+def _open(browser: Browser, file: Path, hash: str = "", **options: int) -> None:
+    browser.visit("about:blank")
+    browser.visit(file.resolve().as_uri() + hash, **options)
+    assert browser.wait("document.documentElement.dataset.ready")
+
+
+def test_buttons_keys_and_slider_move_through_all_steps(browser: Browser, page: Path):
+    """Buttons, keys and the slider go forwards and backwards, and stop at both ends."""
+    assert browser.run(_STEP) == "Step 1"
+    browser.click("[aria-label='Next step']")
+    assert browser.run(_STEP) == "Step 2"
+    browser.click("[aria-label='Last step']")
+    browser.click("[aria-label='Next step']")
+    assert browser.run(_STEP) == "Step 17"
+    browser.run("document.getElementById('replay').scrollIntoView()")
+    for key, step in (("ArrowLeft", 16), ("PageUp", 6), ("Home", 1), ("ArrowLeft", 1), ("End", 17)):
+        browser.run(f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}}))")
+        assert browser.run(_STEP) == f"Step {step}"
+    browser.run(
+        """const slider = document.querySelector('[type=range]');
+        slider.value = 4;
+        slider.dispatchEvent(new Event('input'))"""
+    )
+    assert browser.run(_STEP) == "Step 5"
+    assert browser.log() == []
+
+
+def test_play_goes_on_to_the_last_step_and_stops(browser: Browser, page: Path):
+    """Playing moves by itself until the last step."""
+    browser.run("tracellm.goto(15)")
+    browser.click("[aria-label='Play']")
+    assert browser.wait("document.querySelector('#step h3').textContent.startsWith('Step 17')")
+    assert browser.wait("document.querySelector('[aria-label=Play]') !== null")
+
+
+def test_the_address_holds_the_selection(browser: Browser, page: Path):
+    """An address opens its step, request and block, and a click changes the address."""
+    _open(browser, page, "#step=9&request=1&block=1")
+    assert browser.run(_STEP) == "Step 9"
+    assert browser.run("return document.querySelector('.cell[aria-pressed=true]').dataset.block") == "1"
+    chips = "return [...document.querySelectorAll('.request-chip[aria-pressed=true]')].map(chip => chip.textContent)"
+    assert set(browser.run(chips)) == {"1"}
+    browser.click("[aria-label='Next step']")
+    assert browser.run("return location.hash") == "#step=10&request=1&block=1"
+    browser.run("location.hash = '#step=3'")
+    assert browser.wait("document.querySelector('#step h3').textContent.startsWith('Step 3')")
+
+
+def test_an_address_of_nothing_opens_the_first_step(browser: Browser, page: Path):
+    """Unknown steps, requests and blocks in an address are ignored."""
+    _open(browser, page, "#step=999&request=nobody&block=-1&engine=4")
+    assert browser.run(_STEP) == "Step 1"
+    assert browser.log() == []
+
+
+def test_the_picture_selects_request_and_step(browser: Browser, page: Path):
+    """A click on the picture of requests and steps selects both."""
+    browser.run(
+        """const bar = document.querySelector('.gantt [data-request="1"] .decode').getBoundingClientRect();
+        const svg = document.querySelector('.gantt [data-request="1"] .decode');
+        svg.dispatchEvent(new MouseEvent('click', {bubbles: true, clientX: bar.right - 2, clientY: bar.top + 2}))"""
+    )
+    assert browser.run("return location.hash") == "#step=17&request=1"
+
+
+def test_the_language_switch_keeps_the_selection(browser: Browser, page: Path):
+    """The button changes every text of the page, there and back, and nothing else."""
+    browser.run("tracellm.goto(7)")
+    english = browser.run("return document.getElementById('page').innerText")
+    browser.click("#language")
+    assert browser.wait("document.documentElement.lang === 'zh-CN'")
+    assert browser.run(_STEP) == "第 7 步"
+    assert browser.run("return document.querySelector('#client').textContent") == "为什么是这个客户端"
+    browser.click("#language")
+    assert browser.wait("document.documentElement.lang === 'en'")
+    assert browser.run("return document.getElementById('page').innerText") == english
+    browser.click("[aria-label='Next step']")
+    assert browser.run(_STEP) == "Step 8"
+
+
+def test_the_console_has_the_steps_as_data(browser: Browser, page: Path):
+    """`tracellm.step(n)` returns the step's facts without changing the page, and unknown steps are errors."""
+    step = browser.run("return tracellm.step(2)")
+    assert (step["step"], step["kind"], step["running"], step["scheduled"]) == (
+        2,
+        "decode",
+        ["0", "1"],
+        {"0": 1, "1": 1},
+    )
+    assert (step["prefill"], step["decode"]) == (0, 2)
+    assert browser.run(_STEP) == "Step 1"
+    assert browser.run("try { tracellm.step(99) } catch (error) { return error.message }") == "no step 99"
+
+
+@pytest.mark.parametrize("bad", HOSTILE)
+def test_a_runs_text_is_data(browser: Browser, tmp_path: Path, bad: str):
+    """Ids, token texts and reasons with markup are shown literally in the step view."""
+    spans = a_run(decode_steps=2)
+    for span in spans:
+        for name in (names.STEP_REQUESTS, names.STEP_RUNNING, names.STEP_SAMPLED, names.STEP_NEW):
+            if name in span.attributes:
+                span.attributes[name] = [bad for _ in span.attributes[name][:1]]
+        if names.STEP_SAMPLED_TEXTS in span.attributes:
+            span.attributes[names.STEP_SAMPLED_TEXTS] = [bad for _ in span.attributes[names.STEP_SAMPLED_TEXTS]]
+        if span.name == "EngineCore.step_fn":
+            span.attributes |= {names.STEP_HELD: [bad], names.STEP_HELD_REASONS: [bad], names.STEP_HELD_DETAILS: [bad]}
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(spans)), encoding="utf-8")
+    _open(browser, file)
+    assert browser.dialog() is None
+    assert browser.run("return document.title") == "capital.py · tracellm"
+    assert browser.run("return document.querySelectorAll('img, iframe, textarea, b, #replay script').length") == 0
+    assert browser.count("#step .request-chip") > 0
+    assert browser.log() == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_step_scrolls_sideways(browser: Browser, page: Path, width: int):
+    """The step view stays within its window, with a request and a block selected."""
+    _open(browser, page, "#step=1&request=1&block=1", width=width)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
