@@ -63,9 +63,6 @@ def test_it_says_what_ran_and_what_came_out():
         "llm = LLM(model, multiprocess_mode=True)",
         "In a real vLLM, 0.11 or later",
         "Qwen2DecoderLayer.forward ×2",
-        "2 / 4,095",
-        "request 0 finished",
-        "97.3%",
         "5,767,168 float32 parameters",
         "268 MB of at most 3.2 GB",
         "max_model_len 1024",
@@ -104,13 +101,6 @@ def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
     }
 
 
-def test_steps_alike_share_a_row():
-    """Equal steps share a row: seventeen steps, two of which end a request, have five rows."""
-    source = shown_html(a_run_folder(a_run()))
-    rows = re.findall(r'<th scope="row" data-label="Step">([^<]+)', source)
-    assert rows == ["1", "2-8", "9", "10-16", "17"]
-
-
 def test_it_says_what_a_failed_run_died_of():
     """A failed run shows the exception with its place and line, and the missing parts as missing."""
     error = {"type": "ModelLoadError", "message": "no config.json in /nowhere", "file": "capital.py", "line": 3,
@@ -124,7 +114,7 @@ def test_it_says_what_a_failed_run_died_of():
         text("en", "html.client.none"),
         text("en", "html.requests.none"),
         text("en", "html.calls.none"),
-        text("en", "html.steps.none"),
+        text("en", "page.replay.none"),
         text("en", "html.startup.none"),
     ):
         assert fact in page.text
@@ -146,7 +136,6 @@ def test_a_run_without_text_says_so_and_shows_no_empty_cells():
     source = shown_html(a_run_folder(a_run(text=False), options={"text": False}))
     assert text("en", "html.no_text") in source
     assert "<dt>Prompt</dt>" not in source
-    assert "97.3%" in source
 
 
 def test_it_does_not_tell_whose_machine_it_was():
@@ -162,18 +151,6 @@ def test_it_does_not_tell_whose_machine_it_was():
     assert "sub/capital.py:3, f" in page.text
     for shown in ('"sub/capital.py"', '"…/json/decoder.py"', '"…/tools/x.py"', "…/tracellm/tiny", "run folder one"):
         assert shown in page.text
-
-
-def test_it_shows_which_blocks_each_request_got():
-    """Each step has the ids of the KV blocks that were allocated or found in the prefix cache."""
-    spans = a_run()
-    first = next(span for span in spans if span.name == "EngineCore.step_fn")
-    first.attributes |= {
-        names.STEP_NEW_BLOCKS: ["7-9", "12"], names.STEP_CACHED_BLOCKS: ["", "3-4"], names.STEP_CACHED: [0, 32]
-    }  # fmt: skip
-    said = " ".join(Page(shown_html(a_run_folder(spans))).text.split())
-    assert "0 new blocks 7-9" in said
-    assert "1 prefix cache hit: 32 tokens (blocks 3-4), new blocks 12" in said
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

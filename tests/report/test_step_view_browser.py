@@ -6,8 +6,10 @@ import pytest
 
 from tests.browser import Browser
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tests.report.traces import Calls, step_facts
 from tracellm.report.html import report_html
 from tracellm.trace import names
+from tracellm.trace.model import Process
 
 _STEP = "return document.querySelector('#step h3').firstChild.textContent"
 
@@ -113,6 +115,75 @@ def test_the_console_has_the_steps_as_data(browser: Browser, page: Path):
     assert (step["prefill"], step["decode"]) == (0, 2)
     assert browser.run(_STEP) == "Step 1"
     assert browser.run("try { tracellm.step(99) } catch (error) { return error.message }") == "no step 99"
+
+
+def test_the_list_has_every_step_and_selects_it(browser: Browser, page: Path):
+    """The list shows tokens, queues, blocks and changes of each step, follows the selection, and a click selects."""
+    row = "return document.querySelector('.step-row.chosen').innerText.replaceAll(/\\s+/g, ' ')"
+    for fact in ("12 of 2,048: 12 prefill + 0 decode", "2: 0, 1", "2 / 4,095", "Joined: 0, 1."):
+        assert fact in browser.run(row), fact
+    browser.run("tracellm.goto(17)")
+    assert "Finished: 1." in browser.run(row)
+    browser.run("[...document.querySelectorAll('.step-row[aria-selected]')].at(-2).click()")
+    assert browser.run(_STEP) == "Step 16"
+
+
+def test_a_list_of_many_steps_has_few_rows(browser: Browser, tmp_path: Path):
+    """Of a run of two thousand steps, only the rows in sight are elements."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(a_run(decode_steps=2000, layers=0))), encoding="utf-8")
+    _open(browser, file, "#step=1500")
+    assert browser.count(".step-row") < 40
+    assert browser.run("return document.querySelector('.step-row.chosen strong').textContent") == "1,500"
+
+
+def test_blocks_show_owner_sharing_and_history(browser: Browser, tmp_path: Path):
+    """The block map marks owners and shared blocks; a clicked block shows its tokens and its history."""
+    spans = a_run()
+    first = next(span for span in spans if span.name == "EngineCore.step_fn")
+    first.attributes |= {
+        names.STEP_NEW_BLOCKS: ["7-9", "12"],
+        names.STEP_CACHED_BLOCKS: ["", "7"],
+        names.STEP_CACHED: [0, 16],
+    }
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(spans)), encoding="utf-8")
+    _open(browser, file)
+    assert browser.run("return tracellm.step(1).blocks") == {"0": [7, 8, 9], "1": [7, 12]}
+    cell = "return document.querySelector('[data-block=\"{}\"]').{}"
+    assert browser.run(cell.format(7, "textContent")) == "7×2"
+    assert "Block 12: request 1." in browser.run(cell.format(12, "title"))
+    browser.click("[data-block='7']")
+    history = "return [...document.querySelectorAll('.history li')].map(item => item.textContent)"
+    assert browser.run(history)[:2] == [
+        "Step 1 allocated to request 0",
+        "Step 1 prefix cache hit of request 1",
+    ]
+
+
+def test_a_run_without_text_shows_probabilities_without_tokens(browser: Browser, tmp_path: Path):
+    """Without recorded text, tokens are dots and their probabilities are shown."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(a_run(text=False), options={"text": False})), encoding="utf-8")
+    _open(browser, file)
+    picked = "return document.querySelector('.sample p').innerText.replaceAll(/\\s+/g, ' ')"
+    assert browser.run(picked) == "0 • 97.3%"
+
+
+def test_several_engines_have_steps_of_their_own(browser: Browser, tmp_path: Path):
+    """Two engines in processes of their own can be chosen, each with its steps."""
+    one, other = Calls(process=Process(11, "EngineCore_0")), Calls(process=Process(12, "EngineCore_1"))
+    for calls, count in ((one, 3), (other, 5)):
+        for index in range(1, count + 1):
+            calls.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1))
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder([*one.spans, *other.spans])), encoding="utf-8")
+    _open(browser, file)
+    options = browser.run("return [...document.querySelectorAll('.step-bar select')[0].options].map(one => one.text)")
+    assert options == ["Engine 1, EngineCore_0", "Engine 2, EngineCore_1"]
+    assert browser.run("return document.querySelector('output').textContent") == "1 of 3"
+    _open(browser, file, "#engine=1&step=4")
+    assert browser.run("return document.querySelector('output').textContent") == "4 of 5"
 
 
 @pytest.mark.parametrize("bad", HOSTILE)

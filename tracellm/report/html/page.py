@@ -32,13 +32,13 @@ from tracellm.report.html.run_view import (
     problems_view,
     run_view,
 )
-from tracellm.report.html.step_view import steps_view
 from tracellm.report.html.tree_view import tree_view
 from tracellm.report.texts import LANGUAGES, Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import spans_text
 from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
 
 __all__ = ["report_html"]
 
@@ -49,6 +49,7 @@ _SECTIONS = {
     "steps": ("steps", "schedules", "endings", "samples"),
 }
 """Sections of the page, and the subjects of a recording that they show."""
+
 
 def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     """Return the report of a run as an HTML document.
@@ -63,17 +64,21 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     style = _asset("templates", "style.css") + _asset("templates", "steps.css")
     script = link("main.js", partial(_asset, "js"))
     (other,) = (language for language in LANGUAGES if language != lang)
-    return _environment().get_template("page.html").render(
-        html_lang=text(lang, "html.lang"),
-        body=Markup(_body(run_folder, lang)),
-        other_lang=other,
-        other_body=encode(_body(run_folder, other).encode()),
-        policy=_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        data=encode(json.dumps(run_data(run_folder.trace, lang), separators=(",", ":")).encode()),
-        title=run_view(run_folder, lang)["title"],
-        version=_version(run_folder),
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            html_lang=text(lang, "html.lang"),
+            body=Markup(_body(run_folder, lang)),
+            other_lang=other,
+            other_body=encode(_body(run_folder, other).encode()),
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            data=encode(json.dumps(run_data(run_folder.trace, lang), separators=(",", ":")).encode()),
+            title=run_view(run_folder, lang)["title"],
+            version=_version(run_folder),
+        )
     )
 
 
@@ -105,7 +110,7 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "probes": probes_sentence(manifest, trace, lang),
         **tree_view(trace, lang),
         **requests_view(trace, lang),
-        **steps_view(trace, lang),
+        "has_steps": bool(trace.named(STEP_SPAN)),
         **about_view(manifest, lang),
     }
     return _environment().get_template("body.html").render(context)

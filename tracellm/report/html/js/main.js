@@ -4,6 +4,7 @@ import { readRun } from "./data.js";
 import { h } from "./dom.js";
 import { ganttPicture } from "./gantt.js";
 import { languageButton, showOtherLanguage } from "./languages.js";
+import { stepList } from "./list.js";
 import { heldReason } from "./names.js";
 import { phases, Replay, slots } from "./replay.js";
 import { fromHash, onSelect, select, selected, stepIndex, toHash } from "./selection.js";
@@ -55,14 +56,16 @@ function mountReplay(run, replays, player) {
   const picture = h("div", {});
   const bar = stepBar(run, player);
   const panels = h("div", { id: "step" });
+  const list = stepList(run);
   const update = () => {
     const focused = panels.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     picture.replaceChildren(ganttPicture(run, place.clientWidth));
     bar.update();
+    list.update();
     panels.replaceChildren(...stepPanels(run, replays[selected.engine]));
     if (focused) /** @type {HTMLElement | null} */ (panels.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
   };
-  place.replaceChildren(picture, bar.element, panels);
+  place.replaceChildren(picture, bar.element, list.element, panels);
   update();
   return update;
 }

@@ -153,12 +153,13 @@ export function stepBar(run, player) {
  */
 export function stepPanels(run, replay) {
   const state = replay.at(selected.step);
+  const sentences = changeSentences(run, state.step);
   return [
     h(
       "div",
       { class: "step-title" },
       h("h3", {}, t("page.step", { n: number(state.step.n) }), " ", h("span", { class: `tag ${state.step.kind}` }, t(`step.kind.${state.step.kind}`))),
-      h("p", { class: "changes" }, ...changeSentences(run, state.step).map((sentence) => h("span", {}, sentence))),
+      h("p", { class: "changes" }, ...(sentences.length ? sentences : [t("page.change.none")]).map((sentence) => h("span", {}, sentence))),
     ),
     h(
       "div",
@@ -175,11 +176,11 @@ export function stepPanels(run, replay) {
 }
 
 /**
- * Return a sentence for each change in a step.
+ * Return a sentence for each change in a step; none for a step like the one before.
  * @param {Run} run
  * @param {Step} step
  */
-function changeSentences(run, step) {
+export function changeSentences(run, step) {
   /** @param {number[]} rows */
   const names = (rows) => rows.map((r) => shortName(run.requests[r])).join(t("step.comma"));
   const found = [];
@@ -192,7 +193,7 @@ function changeSentences(run, step) {
   }
   if (step.evicted?.length) found.push(t("page.change.evicted", { n: step.evicted.length }));
   if (step.error) found.push(t("step.failed", { error: visible(step.error) }));
-  return found.length ? found : [t("page.change.none")];
+  return found;
 }
 
 /**
