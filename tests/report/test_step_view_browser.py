@@ -23,9 +23,9 @@ def page(browser: Browser, tmp_path: Path) -> Path:
     return file
 
 
-def _open(browser: Browser, file: Path, hash: str = "", **options: int) -> None:
+def _open(browser: Browser, file: Path, hash: str = "", width: int = 1280) -> None:
     browser.visit("about:blank")
-    browser.visit(file.resolve().as_uri() + hash, **options)
+    browser.visit(file.resolve().as_uri() + hash, width=width)
     assert browser.wait("document.documentElement.dataset.ready")
 
 
