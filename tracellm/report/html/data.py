@@ -15,6 +15,7 @@ from tracellm.report.facts.engines import engines
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.requests import RequestFacts, requests
 from tracellm.report.texts import LANGUAGES, texts
+from tracellm.report.wording.request_names import RequestNames
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
@@ -75,6 +76,7 @@ class _Requests:
         self.tokens: dict[int, str] = {}
         self._by_span: dict[str, int] = {}
         self._by_id: dict[str, list[tuple[int, int]]] = {}
+        self._names = RequestNames()
         for request in requests(trace.spans):
             span = trace.by_id[request.span_id]
             self._by_span[request.span_id] = len(self.rows)
@@ -86,6 +88,7 @@ class _Requests:
         return _without_empty(
             {
                 "id": request.id,
+                "name": self._names.shorten(request.id),
                 "at": self.microseconds(span.start_ns),
                 "us": span.duration_ns // 1000,
                 "open": span.open,
@@ -117,7 +120,7 @@ class _Requests:
         before = bisect_right(own, time_ns, key=itemgetter(0))
         if not before:
             own.insert(0, (0, len(self.rows)))
-            self.rows.append({"id": request_id})
+            self.rows.append({"id": request_id, "name": self._names.shorten(request_id)})
         return own[max(before - 1, 0)][1]
 
 

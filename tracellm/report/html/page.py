@@ -17,6 +17,7 @@ from tracellm.report.diagram.sequence import sequence
 from tracellm.report.diagram.svg import draw
 from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
+from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.data import encode, run_data
 from tracellm.report.html.kernel_view import kernels_view
@@ -89,6 +90,7 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
     startup = startup_spans(trace)
     options = manifest.get("options")
     without_text = isinstance(options, dict) and options.get("text") is False
+    client = client_view(client_choice(startup), lang)
     context: dict[str, Any] = {
         "t": partial(text, lang),
         "version": _version(run_folder),
@@ -96,7 +98,7 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "notes": notes(manifest, lang),
         "missing_because": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
         "run": run_view(run_folder, lang),
-        "client": client_view(client_choice(startup), lang),
+        "client": client,
         "boundary": boundary_view(trace, lang),
         "kernels": kernels_view(trace, lang),
         "without_text": without_text,
@@ -108,6 +110,7 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "config": config_view(engine_config(startup), lang),
         "words": [(text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
         "probes": probes_sentence(manifest, trace, lang),
+        **answer_view(trace, client_choice(startup), model_load(startup), client["inputs"] if client else [], lang),
         **tree_view(trace, lang),
         **requests_view(trace, lang),
         "has_steps": bool(trace.named(STEP_SPAN)),

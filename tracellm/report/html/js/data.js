@@ -6,6 +6,7 @@
  *
  * @typedef {object} Request
  * @property {string} id
+ * @property {string} [name] its id without random digits
  * @property {number} [at] its submission
  * @property {number} [us] from there to its end
  * @property {boolean} [open] whether the recording ended before it did

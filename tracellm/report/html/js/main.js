@@ -35,7 +35,9 @@ async function start() {
   onSelect(() => history.replaceState(null, "", toHash(run)));
   window.addEventListener("resize", () => update());
   window.addEventListener("hashchange", () => {
-    if (location.hash.includes("=")) select(fromHash(run, location.hash));
+    if (!location.hash.includes("=")) return;
+    select({ request: null, block: null, ...fromHash(run, location.hash) });
+    document.getElementById("replay")?.scrollIntoView();
   });
   document.addEventListener("keydown", (event) => pressKey(event, player));
   if (location.hash.includes("=")) document.getElementById("replay")?.scrollIntoView();

@@ -5,6 +5,7 @@ import { selected, select } from "./selection.js";
 import { hasText, t, visible } from "./text.js";
 
 const COLOURS = 8;
+const MOST_CHARACTERS = 20;
 
 /**
  * Return the class that gives a request its colour. There are eight; where colour matters, the name stands beside it.
@@ -15,12 +16,12 @@ export function colour(r) {
 }
 
 /**
- * Return a request's short name: the last characters of a long id.
+ * Return a request's short name, without the random digits of a server's ids.
  * @param {import("./data.js").Request} request
  */
 export function shortName(request) {
-  const id = visible(request.id);
-  return id.length > 10 ? `…${id.slice(-6)}` : id;
+  const name = visible(request.name ?? request.id);
+  return name.length > MOST_CHARACTERS ? `${name.slice(0, MOST_CHARACTERS - 1)}…` : name;
 }
 
 /**

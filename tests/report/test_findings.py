@@ -1,0 +1,102 @@
+"""Findings: preemptions, waiting, prompts in pieces, prefix cache hits, shrinking batches, slow first tokens."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.report.synthetic import a_run_folder, shown_html
+from tests.report.traces import Calls
+from tracellm.report.facts.findings import findings
+from tracellm.report.texts import LANGUAGES
+from tracellm.trace import names
+from tracellm.trace.model import Trace
+
+
+def a_step(
+    index: int,
+    scheduled: dict[str, tuple[int, int, str]],
+    *,
+    hits: dict[str, int] | None = None,
+    held: dict[str, tuple[str, str]] | None = None,
+    waiting: tuple[str, ...] = (),
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the attributes of a step; `scheduled` has tokens, computed tokens and phase of each request."""
+    held, hits = held or {}, hits or {}
+    return {
+        names.STEP_INDEX: index,
+        names.STEP_KIND: "mixed",
+        names.STEP_REQUESTS: list(scheduled),
+        names.STEP_TOKENS: [tokens for tokens, _, _ in scheduled.values()],
+        names.STEP_COMPUTED: [computed for _, computed, _ in scheduled.values()],
+        names.STEP_PHASES: [phase for _, _, phase in scheduled.values()],
+        names.STEP_CACHED: [hits.get(request, 0) for request in scheduled],
+        names.STEP_CACHED_BLOCKS: ["1" if request in hits else "" for request in scheduled],
+        names.STEP_HELD: list(held),
+        names.STEP_HELD_REASONS: [reason for reason, _ in held.values()],
+        names.STEP_HELD_DETAILS: [details for _, details in held.values()],
+        names.STEP_RUNNING: list(scheduled),
+        names.STEP_WAITING: list(waiting),
+    } | more
+
+
+def a_trace(*steps: dict[str, Any]) -> Trace:
+    """Return a trace of these steps."""
+    calls = Calls()
+    for attributes in steps:
+        calls.leaf("EngineCore.step_fn", **attributes)
+    return calls.trace()
+
+
+SEATS = {"b": ("max_num_seqs", "running=1 limit=1")}
+BLOCKS = {"b": ("no_free_blocks", "needed=2 free=0")}
+EVENTFUL = a_trace(
+    a_step(1, {"a": (4, 0, "prefill")}, held={"a": ("token_budget", "budget=4 left=4 wanted=9 given=4"), **SEATS},
+           waiting=("b",), **{names.STEP_NEW: ["a"]}),
+    a_step(2, {"a": (5, 4, "prefill")}, held=BLOCKS, waiting=("b",)),
+    a_step(3, {"a": (1, 9, "decode")}, held=BLOCKS, waiting=("b",)),
+    a_step(4, {"a": (1, 10, "decode"), "b": (6, 16, "prefill")}, hits={"b": 16}, **{names.STEP_NEW: ["b"]}),
+    a_step(5, {"a": (1, 11, "decode")}, held={"b": ("preempted", "by=a needed=1 free=0")}, waiting=("b",),
+           **{names.STEP_PREEMPTED: ["b"]}),
+    a_step(6, {"a": (1, 12, "decode"), "b": (6, 16, "prefill")}, hits={"b": 16}, **{names.STEP_RESUMED: ["b"]}),
+)  # fmt: skip
+
+
+def test_each_moment_is_found_once_with_its_reason():
+    """Preemption, waiting, pieces and hits have their step, request, numbers and recorded reason."""
+    found = [
+        (one.kind, one.step, one.request_id, one.held and one.held.reason, one.values) for one in findings(EVENTFUL)
+    ]
+    assert found == [
+        ("preempted", 5, "b", "preempted", {"tokens": 22, "cached": 16}),
+        ("waited", 2, "b", "no_free_blocks", {"steps": 3, "mostly": 2}),
+        ("pieces", 1, "a", "token_budget", {"chunks": 2, "sizes": "4 + 5"}),
+        ("hit", 4, "b", None, {"tokens": 16, "blocks": 1, "size": 0}),
+    ]
+
+
+def test_a_batch_that_shrinks_is_found_at_the_first_small_step():
+    """A batch below half of its largest size in the last fifth of the steps is a finding; a short end is none."""
+    full = {str(request): (1, 5, "decode") for request in range(4)}
+    steps = [a_step(index, full if index < 8 else {"0": (1, 5, "decode")}) for index in range(1, 11)]
+    (found,) = findings(a_trace(*steps))
+    assert (found.kind, found.step, found.values) == ("shrinking", 8, {"size": 1, "largest": 4, "steps": 3})
+    assert findings(a_trace(*steps[:8])) == []
+
+
+def test_a_quiet_run_has_no_findings():
+    """A run in which nothing waits or is shared has none, and the page says so."""
+    assert findings(a_trace(a_step(1, {"a": (4, 0, "prefill")}), a_step(2, {"a": (1, 4, "decode")}))) == []
+    assert findings(Trace([])) == []
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_begins_with_them(lang):
+    """The page's first part has a sentence for each, with an address of the step and the request."""
+    page = shown_html(a_run_folder(EVENTFUL.spans), lang)
+    part = page[page.index('id="answer"') : page.index("</section>")]
+    assert re.findall(r'href="(#step=[^"]+)"', part) == [
+        "#step=5&amp;request=b", "#step=2&amp;request=b", "#step=1&amp;request=a", "#step=4&amp;request=b"
+    ]  # fmt: skip
+    assert len(re.findall("<li>", part)) == 4

@@ -1,0 +1,129 @@
+"""The page's first part: what ran, where the time went, and what needs an explanation, with links to the steps."""
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlencode
+
+from tracellm.report.facts.findings import Finding, findings
+from tracellm.report.facts.startup import ClientChoice, ModelLoad
+from tracellm.report.texts import text
+from tracellm.report.wording.changes import held_reason
+from tracellm.report.wording.quantities import clip, duration, percent
+from tracellm.report.wording.request_names import RequestNames
+from tracellm.report.wording.safe_text import visible
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import STEP_SPAN, read_step
+
+__all__ = ["answer_view"]
+
+MOST_OF_A_KIND = 6
+
+
+def answer_view(
+    trace: Trace, client: ClientChoice | None, load: ModelLoad | None, inputs: list[dict[str, str]], lang: str
+) -> dict[str, Any]:
+    """Return the sentences about model and client, the parts of the run's time, and the findings."""
+    return {
+        "answer": {"lines": _lines(client, load, inputs, lang), "times": _times(trace, lang), **_found(trace, lang)}
+    }
+
+
+def _lines(
+    client: ClientChoice | None, load: ModelLoad | None, inputs: list[dict[str, str]], lang: str
+) -> list[tuple[str, str]]:
+    """Return name and sentence: the model, the client, and the rule that chose it."""
+    lines = []
+    if load is not None:
+        facts = (load.architecture, load.dtype, load.device, load.ops and text(lang, "answer.ops", ops=load.ops))
+        lines.append(
+            (text(lang, "answer.model"), text(lang, "diagram.comma").join(visible(fact) for fact in facts if fact))
+        )
+    if client is not None:
+        lines.append((text(lang, "answer.client"), visible(client.choice)))
+        origin = next((one["origin"] for one in inputs if one["name"] == "multiprocess_mode"), "")
+        rule = text(lang, f"client.rule.{client.choice}") if client.choice in _RULES else ""
+        lines.append((text(lang, "answer.rule"), text(lang, "answer.because", rule=rule, origin=origin)))
+    return lines
+
+
+_RULES = ("InprocClient", "SyncMPClient", "AsyncMPClient")
+
+
+def _times(trace: Trace, lang: str) -> list[dict[str, Any]]:
+    """Return the parts of the run's time: start-up, steps with a prefill, decode steps, between steps, the rest."""
+    if not trace.spans:
+        return []
+    start = trace.spans[0].start_ns
+    whole = max(span.end_ns for span in trace.spans) - start
+    steps = [span for span in trace.named(STEP_SPAN) if not span.open]
+    startup = _union(span for span in trace.spans if span.attributes.get(names.PHASE) == "startup")
+    prefill = _union(span for span in steps if read_step(span).kind in ("prefill", "mixed"))
+    every = _union(steps)
+    generation = every and max(span.end_ns for span in steps) - steps[0].start_ns
+    parts = {
+        "startup": startup,
+        "prefill": prefill,
+        "decode": every - prefill,
+        "between": max(0, generation - every),
+    }
+    parts["else"] = max(0, whole - sum(parts.values()))
+    return [
+        {
+            "name": text(lang, f"answer.time.{part}"),
+            "time": duration(nanoseconds / 1e9),
+            "share": percent(nanoseconds / whole) if whole else "",
+            "width": max(1, round(20 * nanoseconds / whole)) if whole else 0,
+        }
+        for part, nanoseconds in parts.items()
+        if nanoseconds
+    ]
+
+
+def _union(spans: Iterable[Span]) -> int:
+    """Return the nanoseconds in which at least one of the spans lasted; they are ordered by their starts."""
+    total, reached = 0, 0
+    for span in spans:
+        total += max(0, span.end_ns - max(span.start_ns, reached))
+        reached = max(reached, span.end_ns)
+    return total
+
+
+def _found(trace: Trace, lang: str) -> dict[str, Any]:
+    """Return the findings by kind, a few of each, with the number of the others."""
+    short = RequestNames()
+    kinds: dict[str, list[Finding]] = {}
+    for finding in findings(trace):
+        kinds.setdefault(finding.kind, []).append(finding)
+    groups = []
+    for kind, own in kinds.items():
+        shown, more = clip(own, MOST_OF_A_KIND)
+        groups.append(
+            {
+                "title": text(lang, f"finding.{kind}.title", n=len(own)),
+                "findings": [_finding(finding, short, lang) for finding in shown],
+                "more": more,
+            }
+        )
+    return {"findings": groups}
+
+
+def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]:
+    values = {name: duration(value) if isinstance(value, float) else value for name, value in finding.values.items()}
+    because = ""
+    if finding.held is not None:
+        why = held_reason(finding.held.reason, short.shorten(finding.held.details), lang, finding.request_id)
+        mostly = finding.values.get("mostly", 0) != finding.values.get("steps", 0)
+        because = text(lang, "finding.because.mostly" if mostly else "finding.because", why=why, **values)
+    request = visible(short.shorten(finding.request_id))
+    sentence = text(lang, f"finding.{finding.kind}", request=request, because=because, **values)
+    address = {"step": str(finding.step)}
+    if finding.request_id:
+        address["request"] = finding.request_id
+    if finding.engine:
+        address = {"engine": str(finding.engine), **address}
+    return {
+        "sentence": sentence,
+        "step": text(lang, "page.step", n=f"{finding.step:,}"),
+        "address": "#" + urlencode(address, errors="replace"),
+    }

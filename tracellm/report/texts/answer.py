@@ -1,0 +1,75 @@
+"""Texts of the page's first part: what ran, where the time went, and findings."""
+
+__all__ = ["EN", "ZH"]
+
+EN = {
+    "answer": "In short",
+    "answer.short": "In short",
+    "answer.what": "What ran",
+    "answer.model": "Model",
+    "answer.ops": "{ops} operations",
+    "answer.client": "Client",
+    "answer.rule": "Its rule",
+    "answer.because": "{rule}. multiprocess_mode: {origin}.",
+    "answer.time": "Where the time went",
+    "answer.time.startup": "Start-up",
+    "answer.time.prefill": "Steps with a prefill",
+    "answer.time.decode": "Decode steps",
+    "answer.time.between": "Between steps",
+    "answer.time.else": "Before, after and imports",
+    "answer.findings": "What needs an explanation",
+    "finding.none": "Nothing: no request waited, was preempted, was computed in pieces or used the prefix cache.",
+    "finding.because": " Reason: {why}.",
+    "finding.because.mostly": " Reason in {mostly} of them: {why}.",
+    "finding.preempted.title": "{n:preemption|preemptions}",
+    "finding.preempted": "Request {request} was preempted after {tokens:computed token|computed tokens}.{because} When "
+    "it resumed, {cached} of them came from the prefix cache.",
+    "finding.waited.title": "{n:request|requests} waited",
+    "finding.waited": "Request {request} waited for {steps:step|steps}.{because}",
+    "finding.shrinking.title": "A shrinking batch",
+    "finding.shrinking": "For the last {steps:step|steps}, the batch had fewer than half of its largest size, "
+    "{largest}.",
+    "finding.pieces.title": "{n:prompt|prompts} computed in pieces",
+    "finding.pieces": "The prompt of request {request} was computed in {chunks} steps: {sizes} tokens.{because}",
+    "finding.hit.title": "{n:prefix cache hit|prefix cache hits}",
+    "finding.hit": "Request {request} found {tokens:token|tokens} in the prefix cache, in {blocks:full block|full "
+    "blocks} of {size}. Only full blocks are shared.",
+    "finding.slow.title": "{n:slow first token|slow first tokens}",
+    "finding.slow": "The first token of request {request} took {time}; the median is {median}. It was queued for "
+    "{queued}.",
+}
+
+ZH = {
+    "answer": "概览",
+    "answer.short": "概览",
+    "answer.what": "运行了什么",
+    "answer.model": "模型",
+    "answer.ops": "{ops} 算子",
+    "answer.client": "客户端",
+    "answer.rule": "选择规则",
+    "answer.because": "{rule}。multiprocess_mode：{origin}。",
+    "answer.time": "时间花在哪里",
+    "answer.time.startup": "启动",
+    "answer.time.prefill": "含预填充的 step",
+    "answer.time.decode": "解码 step",
+    "answer.time.between": "step 之间",
+    "answer.time.else": "前后及导入",
+    "answer.findings": "值得解释的地方",
+    "finding.none": "没有：没有请求等待、被抢占、分块计算或命中前缀缓存。",
+    "finding.because": "原因：{why}。",
+    "finding.because.mostly": "其中 {mostly:,} 个的原因：{why}。",
+    "finding.preempted.title": "{n:,} 次抢占",
+    "finding.preempted": "请求 {request} 在计算了 {tokens:,} 个 token 后被抢占。{because}"
+    "恢复时其中 {cached:,} 个来自前缀缓存。",
+    "finding.waited.title": "{n:,} 个请求等待过",
+    "finding.waited": "请求 {request} 等待了 {steps:,} 个 step。{because}",
+    "finding.shrinking.title": "批次缩小",
+    "finding.shrinking": "最后 {steps:,} 个 step 中，批次大小不到最大值 {largest:,} 的一半。",
+    "finding.pieces.title": "{n:,} 个提示词分块计算",
+    "finding.pieces": "请求 {request} 的提示词分 {chunks} 个 step 计算：{sizes} 个 token。{because}",
+    "finding.hit.title": "{n:,} 次前缀缓存命中",
+    "finding.hit": "请求 {request} 在前缀缓存中命中 {tokens:,} 个 token，共 {blocks:,} 个满块（每块 {size} 个）。"
+    "只有满块可以共享。",
+    "finding.slow.title": "{n:,} 个首 token 较慢",
+    "finding.slow": "请求 {request} 的首 token 用时 {time}，中位数为 {median}；其中排队 {queued}。",
+}
