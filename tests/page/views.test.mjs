@@ -4,6 +4,7 @@ import { test } from "node:test";
 import { aRun } from "./run.mjs";
 import { formatRanges, parseRanges } from "../../tracellm/report/html/js/data.js";
 import { segments } from "../../tracellm/report/html/js/gantt.js";
+import { sortRequests } from "../../tracellm/report/html/js/requests.js";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/selection.js";
 import { duration, percent, setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/text.js";
 
@@ -42,4 +43,12 @@ test("numbers are short, and characters that cannot be seen are escapes", () => 
   assert.equal(visible("a\u202eb\u0000"), "a\\u202eb\\u0000");
   assert.equal(tokenText(" a\n"), "␣a↵");
   assert.equal(tokenText(""), "∅");
+});
+
+test("requests are sorted by a column, ids by their numbers, equal ones by submission", () => {
+  const requests = [{ id: "10", first: 5 }, { id: "9", first: 7 }, { id: "2" }, { id: "1", first: 5 }];
+  assert.deepEqual(sortRequests(requests, "", false), [0, 1, 2, 3]);
+  assert.deepEqual(sortRequests(requests, "id", false), [3, 2, 1, 0]);
+  assert.deepEqual(sortRequests(requests, "first", false), [2, 0, 3, 1]);
+  assert.deepEqual(sortRequests(requests, "first", true), [1, 3, 0, 2]);
 });

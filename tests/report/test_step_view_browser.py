@@ -161,6 +161,22 @@ def test_blocks_show_owner_sharing_and_history(browser: Browser, tmp_path: Path)
     ]
 
 
+def test_requests_are_sorted_and_explained(browser: Browser, page: Path):
+    """A column's heading sorts the requests; the selected one has its first token explained and tokens with steps."""
+    ids = "return [...document.querySelectorAll('#request-table tbody th')].map(cell => cell.textContent)"
+    assert browser.run(ids) == ["0", "1"]
+    browser.click("#request-table [aria-sort] button")
+    browser.click("#request-table [aria-sort] button")
+    assert browser.run(ids) == ["1", "0"]
+    assert browser.run("return document.querySelector('[aria-sort=descending]').textContent") == "Request"
+    browser.click("#request-table .request-chip")
+    details = browser.run("return document.querySelector('.request-details').innerText")
+    assert "First token after" in details
+    assert "Output:" in details
+    browser.run("document.querySelectorAll('.request-details button.piece')[4].click()")
+    assert browser.run(_STEP) == "Step 5"
+
+
 def test_a_run_without_text_shows_probabilities_without_tokens(browser: Browser, tmp_path: Path):
     """Without recorded text, tokens are dots and their probabilities are shown."""
     file = tmp_path / "report.html"

@@ -7,19 +7,20 @@ changed: js/replay.js makes the state of every step from them. js/data.js descri
 import base64
 import zlib
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.recording_time import recording_by_step
-from tracellm.report.facts.requests import RequestFacts, requests
+from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.wording.request_names import RequestNames
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import STEP_SPAN, Sampled, Step
+from tracellm.trace.steps import STEP_SPAN, Sampled, Step, steps
 
 __all__ = ["encode", "run_data"]
 
@@ -77,6 +78,8 @@ class _Requests:
         self._by_span: dict[str, int] = {}
         self._by_id: dict[str, list[tuple[int, int]]] = {}
         self._names = RequestNames()
+        self._times = request_times(trace)
+        self._hits, self._preemptions = _cache_hits(trace), Counter(_preempted(trace))
         for request in requests(trace.spans):
             span = trace.by_id[request.span_id]
             self._by_span[request.span_id] = len(self.rows)
@@ -97,6 +100,9 @@ class _Requests:
                 "promptTokens": request.prompt_token_ids,
                 "numPrompt": request.input_tokens,
                 "numOutput": request.output_tokens,
+                "hit": self._hits.get(request.id),
+                "preemptions": self._preemptions[request.id],
+                **_microseconds(self._times.get(request.span_id)),
                 "reason": request.finish_reason,
                 "error": request.error,
                 "params": request.params,
@@ -122,6 +128,28 @@ class _Requests:
             own.insert(0, (0, len(self.rows)))
             self.rows.append({"id": request_id, "name": self._names.shorten(request_id)})
         return own[max(before - 1, 0)][1]
+
+
+def _cache_hits(trace: Trace) -> dict[str, int]:
+    """Return the tokens of each request's prompt that came from the prefix cache when it began."""
+    found: dict[str, int] = {}
+    for step in steps(trace):
+        for request in step.requests:
+            if request.prefix_hit_tokens and request.request_id in step.new:
+                found[request.request_id] = request.prefix_hit_tokens
+    return found
+
+
+def _preempted(trace: Trace) -> Iterable[str]:
+    return (request_id for step in steps(trace) for request_id in step.preempted)
+
+
+def _microseconds(times: RequestTimes | None) -> dict[str, int]:
+    """Return the times of a request in microseconds, without those that are unknown."""
+    if times is None:
+        return {}
+    seconds = {"queued": times.queued, "prefill": times.prefill, "first": times.first_token, "decode": times.decode}
+    return {name: round(value * 1e6) for name, value in seconds.items() if value is not None}
 
 
 class _Numbers:

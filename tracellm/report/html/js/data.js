@@ -15,6 +15,12 @@
  * @property {number[]} [promptTokens] the first ones of a long prompt
  * @property {number} [numPrompt]
  * @property {number} [numOutput]
+ * @property {number} [hit] tokens of its prompt from the prefix cache
+ * @property {number} [preemptions]
+ * @property {number} [queued] microseconds from its submission to its first step
+ * @property {number} [prefill] from there to its first token
+ * @property {number} [first] from its submission to its first token
+ * @property {number} [decode] from its first token to its last
  * @property {string} [reason] why it ended, as a code
  * @property {string} [error]
  * @property {[string, string][]} [params] sampling parameters

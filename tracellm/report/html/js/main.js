@@ -9,6 +9,7 @@ import { heldReason } from "./names.js";
 import { phases, Replay, slots } from "./replay.js";
 import { fromHash, onSelect, select, selected, stepIndex, toHash } from "./selection.js";
 import { diagramControls } from "./sequence.js";
+import { requestTable } from "./requests.js";
 import { Player, stepBar, stepPanels } from "./steps.js";
 import { language, setTexts } from "./text.js";
 
@@ -23,12 +24,12 @@ async function start() {
   const replays = run.engines.map((engine) => new Replay(engine, run.requests));
   const player = new Player(run);
   Object.assign(selected, run.engines.length ? fromHash(run, location.hash) : {});
-  let update = mountReplay(run, replays, player);
+  let update = mountViews(run, replays, player);
   const switchLanguage = async () => {
     setTexts(run.texts, await showOtherLanguage(language()));
     diagramControls();
     languageButton(switchLanguage);
-    update = mountReplay(run, replays, player);
+    update = mountViews(run, replays, player);
   };
   languageButton(switchLanguage);
   onSelect(() => update());
@@ -43,6 +44,24 @@ async function start() {
   if (location.hash.includes("=")) document.getElementById("replay")?.scrollIntoView();
   expose(run, replays);
   document.documentElement.dataset.ready = "true";
+}
+
+/**
+ * Show all views in their places, and return a function that shows them again after a change.
+ * @param {Run} run
+ * @param {Replay[]} replays
+ * @param {Player} player
+ * @returns {() => void}
+ */
+function mountViews(run, replays, player) {
+  const showReplay = mountReplay(run, replays, player);
+  const table = document.getElementById("request-table");
+  const showTable = () => table?.replaceChildren(...requestTable(run, replays[selected.engine], showTable));
+  if (run.requests.length && run.engines.length) showTable();
+  return () => {
+    showReplay();
+    showTable();
+  };
 }
 
 /**

@@ -214,7 +214,7 @@ function timePanel(step) {
     h("h4", {}, t("page.time"), " ", h("small", {}, t("page.time.lead", { time: duration(step.us) }))),
     h(
       "div",
-      { class: "budget times", role: "img", "aria-label": all.map(([part, us]) => `${t(`page.part.${part}`)} ${duration(us)}`).join(", ") },
+      { class: "budget time-bar", role: "img", "aria-label": all.map(([part, us]) => `${t(`page.part.${part}`)} ${duration(us)}`).join(", ") },
       ...all.map(([part, us]) =>
         h("i", { class: `part ${part}`, style: { width: `${(100 * us) / Math.max(1, step.us)}%` }, title: `${t(`page.part.${part}`)}: ${duration(us)}` }),
       ),
