@@ -151,7 +151,7 @@ def test_blocks_show_owner_sharing_and_history(browser: Browser, tmp_path: Path)
     _open(browser, file)
     assert browser.run("return tracellm.step(1).blocks") == {"0": [7, 8, 9], "1": [7, 12]}
     cell = "return document.querySelector('[data-block=\"{}\"]').{}"
-    assert browser.run(cell.format(7, "textContent")) == "7×2"
+    assert browser.run(cell.format(7, "textContent")) == "×2"
     assert "Block 12: request 1." in browser.run(cell.format(12, "title"))
     browser.click("[data-block='7']")
     history = "return [...document.querySelectorAll('.history li')].map(item => item.textContent)"

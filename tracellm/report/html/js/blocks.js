@@ -99,7 +99,6 @@ function blockCell(run, block, kind, title, label, fill = 1) {
       "data-block": block,
       onclick: () => select({ block: selected.block === block ? null : block }),
     },
-    h("small", {}, block),
     label,
     fill < 1 && h("i", { class: "unfilled", style: { height: `${100 * (1 - fill)}%` } }),
   );

@@ -20,6 +20,9 @@ const MOST_ROWS = 256;
 const LABEL_WIDTH = 84;
 const ROW_HEIGHT = 18;
 
+/** @type {Record<Segment["kind"], string>} */
+const KINDS = { waiting: "page.kind.waiting", prefill: "page.prefill", decode: "page.decode", preempted: "page.preempted", idle: "page.idle" };
+
 /**
  * Return each request's segments: runs of steps in which it did the same. Prefill chunks stay apart.
  * @param {Engine} engine
@@ -56,73 +59,82 @@ export function segments(engine) {
 }
 
 /**
- * Return the picture; a click selects request and step.
+ * Return the picture of the selected engine, and a function that moves its marks to the selection. A click selects
+ * request and step.
  * @param {Run} run
  * @param {number} width
+ * @returns {{element: HTMLElement, update: () => void}}
  */
 export function ganttPicture(run, width) {
   const engine = run.engines[selected.engine];
   const rows = [...segments(engine)];
-  const shown = rows.slice(0, MOST_ROWS);
   const count = engine.steps.length;
   const scale = Math.min(28, Math.max((width - LABEL_WIDTH) / count, 0.2));
   const whole = LABEL_WIDTH + count * scale;
-  const height = ROW_HEIGHT * shown.length + 22;
-  const names = { waiting: "page.kind.waiting", prefill: "page.prefill", decode: "page.decode", preempted: "page.preempted", idle: "page.idle" };
+  const height = ROW_HEIGHT * Math.min(rows.length, MOST_ROWS) + 22;
   const every = tickDistance(count, scale);
   const ticks = [];
   for (let index = every - 1; index < count; index += every) ticks.push(index);
+  const cursor = s("rect", { class: "cursor", y: 0, width: Math.max(scale, 1.5), height });
+  const pictureRows = rows.slice(0, MOST_ROWS).map(([r, own], i) => ganttRow(run, engine, r, own, 20 + i * ROW_HEIGHT, scale));
   const picture = s(
     "svg",
     { class: "gantt", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img", "aria-label": t("page.gantt") },
-    s("rect", { class: "cursor", x: LABEL_WIDTH + selected.step * scale, y: 0, width: Math.max(scale, 1.5), height }),
+    cursor,
     ...ticks.map((index) =>
       s("text", { class: "tick", x: LABEL_WIDTH + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(engine.steps[index].n)),
     ),
-    ...shown.map(([r, own], i) => {
-      const y = 20 + i * ROW_HEIGHT;
-      return s(
-        "g",
-        { class: `row ${colour(r)}${selected.request === r ? " chosen" : ""}`, "data-request": r },
-        s("text", { class: "label", x: LABEL_WIDTH - 8, y: y + 12, "text-anchor": "end", "data-step": own[0].first }, shortName(run.requests[r])),
-        ...own.map((segment) =>
-          s(
-            "rect",
-            {
-              class: segment.kind,
-              x: LABEL_WIDTH + segment.first * scale + 0.5,
-              y: segment.kind === "waiting" || segment.kind === "preempted" ? y + 6 : y + 2,
-              width: Math.max((segment.last - segment.first + 1) * scale - (scale > 3 ? 1 : 0), 0.4),
-              height: segment.kind === "waiting" || segment.kind === "preempted" ? 4 : ROW_HEIGHT - 5,
-              "data-first": segment.first,
-              "data-last": segment.last,
-            },
-            s("title", {}, segmentTitle(run, engine, r, segment, t(names[segment.kind]))),
-          ),
-        ),
-      );
-    }),
+    ...pictureRows,
   );
   picture.addEventListener("click", (event) => {
-    const row = /** @type {Element} */ (event.target).closest("[data-request]");
-    const at = (event.clientX - picture.getBoundingClientRect().left - LABEL_WIDTH) / scale;
-    const step = Math.floor(at);
-    /** @type {Partial<import("./selection.js").Selection>} */
-    const change = {};
-    if (row) change.request = Number(/** @type {SVGElement} */ (row).dataset.request);
-    if (step >= 0 && step < count) change.step = step;
-    select(change);
+    const row = /** @type {SVGElement | null} */ (/** @type {Element} */ (event.target).closest("[data-request]"));
+    const step = Math.floor((event.clientX - picture.getBoundingClientRect().left - LABEL_WIDTH) / scale);
+    select({
+      ...(row && { request: Number(row.dataset.request) }),
+      ...(step >= 0 && step < count && { step }),
+    });
   });
-  return h(
+  const update = () => {
+    cursor.setAttribute("x", String(LABEL_WIDTH + selected.step * scale));
+    for (const row of pictureRows) row.classList.toggle("chosen", Number(row.dataset.request) === selected.request);
+  };
+  const element = h(
     "div",
     {},
-    h(
-      "ul",
-      { class: "legend" },
-      ...Object.entries(names).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), t(key))),
-    ),
+    h("ul", { class: "legend" }, ...Object.entries(KINDS).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), t(key)))),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.gantt") }, picture),
     rows.length > MOST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_ROWS })),
+  );
+  return { element, update };
+}
+
+/**
+ * @param {Run} run
+ * @param {Engine} engine
+ * @param {number} r
+ * @param {Segment[]} own
+ * @param {number} y
+ * @param {number} scale
+ */
+function ganttRow(run, engine, r, own, y, scale) {
+  return s(
+    "g",
+    { class: `row ${colour(r)}`, "data-request": r },
+    s("text", { class: "label", x: LABEL_WIDTH - 8, y: y + 12, "text-anchor": "end" }, shortName(run.requests[r])),
+    ...own.map((segment) => {
+      const waits = segment.kind === "waiting" || segment.kind === "preempted";
+      return s(
+        "rect",
+        {
+          class: segment.kind,
+          x: LABEL_WIDTH + segment.first * scale + 0.5,
+          y: waits ? y + 6 : y + 2,
+          width: Math.max((segment.last - segment.first + 1) * scale - (scale > 3 ? 1 : 0), 0.4),
+          height: waits ? 4 : ROW_HEIGHT - 5,
+        },
+        s("title", {}, segmentTitle(run, engine, r, segment, t(KINDS[segment.kind]))),
+      );
+    }),
   );
 }
 

@@ -55,12 +55,12 @@ async function start() {
  */
 function mountViews(run, replays, player) {
   const showReplay = mountReplay(run, replays, player);
-  const table = document.getElementById("request-table");
-  const showTable = () => table?.replaceChildren(...requestTable(run, replays[selected.engine], showTable));
-  if (run.requests.length && run.engines.length) showTable();
+  const table = run.engines.length ? requestTable(run, replays) : null;
+  document.getElementById("request-table")?.replaceChildren(...(table ? [table.element] : []));
+  table?.update();
   return () => {
     showReplay();
-    showTable();
+    table?.update();
   };
 }
 
@@ -74,19 +74,24 @@ function mountViews(run, replays, player) {
 function mountReplay(run, replays, player) {
   const place = document.getElementById("replay");
   if (!place || !run.engines.length) return () => {};
-  const picture = h("div", {});
+  const frame = h("div", {});
   const bar = stepBar(run, player);
   const panels = h("div", { id: "step" });
   const list = stepList(run);
+  /** @type {ReturnType<typeof ganttPicture> | null} */
+  let picture = null;
+  let drawn = "";
   const update = () => {
     const focused = panels.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
-    picture.replaceChildren(ganttPicture(run, place.clientWidth));
-    bar.update();
-    list.update();
+    if (drawn !== (drawn = `${selected.engine} ${place.clientWidth}`)) {
+      picture = ganttPicture(run, place.clientWidth);
+      frame.replaceChildren(picture.element);
+    }
+    for (const part of [picture, bar, list]) part?.update();
     panels.replaceChildren(...stepPanels(run, replays[selected.engine]));
     if (focused) /** @type {HTMLElement | null} */ (panels.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
   };
-  place.replaceChildren(picture, bar.element, list.element, panels);
+  place.replaceChildren(frame, bar.element, list.element, panels);
   update();
   return update;
 }

@@ -31,15 +31,14 @@ export function shortName(request) {
  * @param {string} [detail] more in the button
  */
 export function requestButton(run, r, detail = "") {
-  const chosen = selected.request === r;
   return h(
     "button",
     {
       class: `request-chip ${colour(r)}`,
       type: "button",
       title: t("page.request", { id: visible(run.requests[r].id) }),
-      "aria-pressed": String(chosen),
-      onclick: () => select({ request: chosen ? null : r }),
+      "aria-pressed": String(selected.request === r),
+      onclick: () => select({ request: selected.request === r ? null : r }),
     },
     h("strong", {}, shortName(run.requests[r])),
     detail && ` ${detail}`,

@@ -28,8 +28,6 @@ const COLUMNS = {
 };
 const TIMES = ["queued", "prefill", "first", "decode"];
 
-const sorting = { column: "", down: false };
-
 /**
  * Return the requests' rows in the chosen order: submission, or a column's values.
  * @param {Request[]} requests
@@ -50,51 +48,56 @@ export function sortRequests(requests, column, down) {
 }
 
 /**
- * Return the table, and below it the selected request.
+ * Return the table with the selected request below it, and a function that brings both up to date.
  * @param {Run} run
- * @param {Replay} replay
- * @param {() => void} update shows the table again
+ * @param {Replay[]} replays
+ * @returns {{element: HTMLElement, update: () => void}}
  */
-export function requestTable(run, replay, update) {
-  const rows = sortRequests(run.requests, sorting.column, sorting.down);
-  /** @param {string} column */
-  const sort = (column) => {
-    sorting.down = sorting.column === column && !sorting.down;
-    sorting.column = column;
-    update();
+export function requestTable(run, replays) {
+  let column = "";
+  let down = false;
+  const rows = run.requests.map((_, r) => requestRow(run, r));
+  const body = h("tbody");
+  const details = h("div");
+  const heads = Object.keys(COLUMNS).map((name) =>
+    h(
+      "th",
+      { scope: "col", class: name === "id" || name === "reason" ? "" : "number", "data-column": name },
+      h("button", { type: "button", class: "sort", onclick: () => sortBy(name) }, t(`page.requests.${name}`)),
+    ),
+  );
+  /** @param {string} name */
+  const sortBy = (name) => {
+    down = column === name && !down;
+    column = name;
+    const order = sortRequests(run.requests, column, down);
+    body.replaceChildren(...order.slice(0, MOST_REQUEST_ROWS).map((r) => rows[r]));
+    for (const head of heads) {
+      head.setAttribute("aria-sort", head.dataset.column !== column ? "none" : down ? "descending" : "ascending");
+    }
   };
-  return [
+  const update = () => {
+    rows.forEach((row, r) => {
+      const chosen = selected.request === r;
+      row.classList.toggle("chosen", chosen);
+      row.querySelector(".request-chip")?.setAttribute("aria-pressed", String(chosen));
+    });
+    const chosen = selected.request;
+    details.replaceChildren(...(chosen === null ? [] : [requestDetails(run, replays[selected.engine], chosen)]));
+  };
+  sortBy("");
+  const element = h(
+    "div",
+    {},
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.requests") },
-      h(
-        "table",
-        { class: "request-table" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ...Object.keys(COLUMNS).map((column) =>
-              h(
-                "th",
-                {
-                  scope: "col",
-                  class: column === "id" || column === "reason" ? "" : "number",
-                  "aria-sort": sorting.column === column ? (sorting.down ? "descending" : "ascending") : "none",
-                },
-                h("button", { type: "button", class: "sort", onclick: () => sort(column) }, t(`page.requests.${column}`)),
-              ),
-            ),
-          ),
-        ),
-        h("tbody", {}, ...rows.slice(0, MOST_REQUEST_ROWS).map((r) => requestRow(run, r))),
-      ),
+      h("table", { class: "request-table" }, h("thead", {}, h("tr", {}, ...heads)), body),
     ),
     rows.length > MOST_REQUEST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_REQUEST_ROWS })),
-    selected.request !== null && requestDetails(run, replay, selected.request),
-  ].filter((part) => part !== false);
+    details,
+  );
+  return { element, update };
 }
 
 /**
@@ -105,7 +108,7 @@ function requestRow(run, r) {
   const request = run.requests[r];
   return h(
     "tr",
-    { class: selected.request === r ? "chosen" : "" },
+    {},
     ...Object.entries(COLUMNS).map(([column, value]) => {
       const label = { "data-label": t(`page.requests.${column}`) };
       if (column === "id") return h("th", { scope: "row", ...label }, requestButton(run, r));
