@@ -231,7 +231,7 @@ def test_when_steps_are_scheduled_so(asked: bool | None, device: str, settled: t
     args = EngineArgs(async_scheduling=asked, max_num_seqs=8, max_num_batched_tokens=64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EngineArgs, "get_batch_defaults", staticmethod(lambda *_: (64, 8)))
-        config = args._create_scheduler_config(64, torch.device(device), "LLM_CLASS")
+        config = args.create_scheduler_config(64, torch.device(device), "LLM_CLASS")
     assert (config.async_scheduling, config.async_scheduling_reason) == settled
 
 

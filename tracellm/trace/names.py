@@ -194,10 +194,10 @@ REQUEST_ID = _define(
 REQUEST_PROMPT = _define("tracellm.request.prompt", "str", "text of the prompt", private=True)
 REQUEST_OUTPUT = _define("tracellm.request.output", "str", "generated text", private=True)
 REQUEST_PROMPT_TOKENS = _define(
-    "tracellm.request.prompt_token_ids", "int[]", "first 512 token ids of the prompt", private=True
+    "tracellm.request.prompt_token_ids", "int[]", "first 32,768 token ids of the prompt", private=True
 )
 REQUEST_PROMPT_TEXTS = _define(
-    "tracellm.request.prompt_token_texts", "str[]", "text of each of these tokens", private=True
+    "tracellm.request.prompt_token_texts", "str[]", "text of the first 2,048 of these tokens", private=True
 )
 REQUEST_PARENT = _define("tracellm.request.parent", "str", "request that this is one output of, if n > 1")
 REQUEST_INDEX = _define("tracellm.request.index", "int", "index of this output, from 0, if n > 1")
@@ -295,6 +295,11 @@ KV_NUM_BLOCKS = _define("tracellm.kv_cache.num_blocks", "int", "number of blocks
 KV_BLOCK_SIZE = _define("tracellm.kv_cache.block_size", "int", "tokens per block")
 KV_NUM_GROUPS = _define(
     "tracellm.kv_cache.num_groups", "int", "number of groups of layers; each group has its own blocks for a token"
+)
+KV_WINDOWS = _define(
+    "tracellm.kv_cache.sliding_windows",
+    "int[]",
+    "the sliding window of each group of layers in tokens, 0 for full attention; absent if all are",
 )
 KV_BYTES = _define("tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache")
 KV_AVAILABLE = _define(

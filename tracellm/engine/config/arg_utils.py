@@ -194,7 +194,7 @@ class EngineArgs:
                 kv_cache_memory_bytes=self.kv_cache_memory_bytes,
                 enable_prefix_caching=self.enable_prefix_caching,
             ),
-            scheduler_config=self._create_scheduler_config(
+            scheduler_config=self.create_scheduler_config(
                 model_config.max_model_len, device_config.device, usage_context
             ),
             device_config=device_config,
@@ -228,9 +228,14 @@ class EngineArgs:
             enforce_eager=self.enforce_eager,
         )
 
-    def _create_scheduler_config(
+    def create_scheduler_config(
         self, max_model_len: int, device: torch.device, usage_context: UsageContext
     ) -> SchedulerConfig:
+        """Resolve the scheduler's settings for a model of this length.
+
+        Raises:
+            EngineError: settings that contradict each other or the model.
+        """
         default_tokens, default_seqs = self.get_batch_defaults(device, usage_context)
         seqs = self.max_num_seqs or default_seqs
         tokens = self.max_num_batched_tokens

@@ -24,6 +24,8 @@ class EngineFacts:
     cache: KVCache | None
     settings: dict[str, str]
     steps: tuple[Step, ...]
+    chosen: frozenset[str] = frozenset()
+    """Settings that were arguments of `LLM`."""
 
     @property
     def block_size(self) -> int:
@@ -40,6 +42,7 @@ class EngineFacts:
 def engines(trace: Trace) -> tuple[EngineFacts, ...]:
     """Return the engines that ran steps, process by process, in the order of their first steps."""
     configured = [span for span in trace.spans if names.CONFIG in span.attributes]
+    makers = trace.named("LLM.__init__")
     caches: dict[Hashable, list[Span]] = {}
     for span in trace.spans:
         if names.KV_NUM_BLOCKS in span.attributes:
@@ -50,15 +53,18 @@ def engines(trace: Trace) -> tuple[EngineFacts, ...]:
         begun = [span.start_ns for span in caches.get(key, ())]
         own.setdefault((key, bisect_right(begun, step.span.start_ns) - 1), []).append(step)
     return tuple(
-        _engine(caches[key][number] if number >= 0 else None, configured, found) for (key, number), found in own.items()
+        _engine(caches[key][number] if number >= 0 else None, configured, makers, found)
+        for (key, number), found in own.items()
     )
 
 
-def _engine(cache: Span | None, configured: list[Span], found: list[Step]) -> EngineFacts:
+def _engine(cache: Span | None, configured: list[Span], makers: list[Span], found: list[Step]) -> EngineFacts:
     before = found[0].span.start_ns if cache is None else cache.start_ns
     config = [span for span in configured if span.start_ns <= before]
+    settings = engine_config([*makers, *config[-1:]])
     return EngineFacts(
         kv_cache([cache]) if cache is not None else None,
-        {setting.name: setting.value for setting in engine_config(config[-1:])},
+        {setting.name: setting.value for setting in settings},
         tuple(found),
+        frozenset(setting.name for setting in settings if setting.origin == "argument"),
     )

@@ -93,6 +93,8 @@ class KVCache:
     num_groups: int
     bytes: int | None
     available_bytes: int | None
+    sliding_windows: tuple[int, ...] = ()
+    """Sliding window of each group in tokens, 0 for full attention; empty if all are."""
 
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
@@ -213,7 +215,9 @@ def kv_cache(spans: Iterable[Span]) -> KVCache | None:
     if blocks is None or size is None:
         return None
     groups = as_int(found.get(names.KV_NUM_GROUPS)) or 1
-    return KVCache(blocks, size, groups, as_int(found.get(names.KV_BYTES)), as_int(found.get(names.KV_AVAILABLE)))
+    windows = tuple(as_list(found.get(names.KV_WINDOWS)))
+    used, available = as_int(found.get(names.KV_BYTES)), as_int(found.get(names.KV_AVAILABLE))
+    return KVCache(blocks, size, groups, used, available, windows)
 
 
 @dataclass(frozen=True, slots=True)

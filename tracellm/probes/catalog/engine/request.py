@@ -24,8 +24,10 @@ from tracellm.trace.model import Span
 
 __all__ = ["ENTRIES", "assign_request_span", "begin_request", "submission", "submission_attributes"]
 
-_MAX_PROMPT = 512
-"""Token ids of a prompt that are kept."""
+_MAX_PROMPT = 32_768
+"""Token ids of a prompt that are kept; `tracellm whatif` schedules the prompt again from them."""
+_MAX_TEXTS = 2048
+"""Token ids of a prompt whose texts are kept."""
 
 # -- generate and chat ------------------------------------------------------------------------------------------------
 
@@ -183,7 +185,7 @@ def begin_request(
     request = tracker.request(facts["request_id"], span.start_ns, submitted_by=span, delta=facts["delta"])
     request.attributes |= {name: value for name, value in facts["attributes"].items() if value is not None}
     if tracker.decode is not None and (token_ids := facts["attributes"][names.REQUEST_PROMPT_TOKENS]):
-        request.attributes[names.REQUEST_PROMPT_TEXTS] = [tracker.decode(token_id) for token_id in token_ids]
+        request.attributes[names.REQUEST_PROMPT_TEXTS] = [*map(tracker.decode, token_ids[:_MAX_TEXTS])]
     request.attributes[names.REQUEST_PARAMS], request.attributes[names.REQUEST_TEXT_PARAMS] = parameters
     if facts["parent"] is not None:
         parent_id, index, n = facts["parent"]

@@ -52,7 +52,10 @@ def settings(config: Any, parts: tuple[tuple[str, tuple[str, ...]], ...]) -> lis
 _SETTINGS = (
     ("model_config", ("served_model_name", "dtype", "seed", "max_model_len")),
     ("cache_config", ("block_size", "gpu_memory_utilization", "num_gpu_blocks_override", "enable_prefix_caching")),
-    ("scheduler_config", ("max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill", "policy")),
+    (
+        "scheduler_config",
+        ("max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill", "policy", "long_prefill_token_threshold"),
+    ),
     ("device_config", ("device",)),
 )
 
@@ -159,10 +162,12 @@ def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     config = result[-1] if isinstance(result, tuple) else result  # vLLM 0.11.1 also returns the numbers of blocks
     groups = config.kv_cache_groups
     block_size = groups[0].kv_cache_spec.block_size if groups else 0
+    windows = [getattr(group.kv_cache_spec, "sliding_window", None) or 0 for group in groups]
     return {
         names.KV_NUM_BLOCKS: config.num_blocks,
         names.KV_BLOCK_SIZE: block_size,
         names.KV_NUM_GROUPS: len(groups),
+        **({names.KV_WINDOWS: windows} if any(windows) else {}),
         names.KV_BYTES: sum(tensor.size for tensor in config.kv_cache_tensors),
         names.RESULT: f"{config.num_blocks} blocks of {block_size} tokens",
     }

@@ -33,9 +33,12 @@ __all__ = [
     "STEP",
     "cached_rows",
     "candidates_json",
+    "capture_schedule",
+    "capture_update",
     "complete_step",
     "continued_requests",
     "finished_requests",
+    "give_schedule",
     "new_requests",
     "outputs_times",
 ]
@@ -50,7 +53,8 @@ _REQUEST_ID = attrgetter("request_id")
 # -- the scheduler ----------------------------------------------------------------------------------------------------
 
 
-def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    """Capture what `Scheduler.schedule` decided, and its queues and free blocks after it."""
     scheduler, pool, reason = args[0], args[0].kv_cache_manager.block_pool, output.waiting_reason
     return {
         "tokens": output.num_scheduled_tokens.copy(),
@@ -113,7 +117,8 @@ def _schedule(facts: Any) -> dict[str, Any]:
     return {names.RESULT: f"{len(facts['tokens'])} requests, {sum(facts['tokens'].values())} tokens"}
 
 
-def _give_schedule(facts: Any) -> dict[str, Any]:
+def give_schedule(facts: Any) -> dict[str, Any]:
+    """Return what the step's span gets of the facts of `capture_schedule`."""
     return {"scheduled": {**facts, "cached": cached_rows(facts["cached"]), "held": _held(facts)}}
 
 
@@ -129,7 +134,8 @@ def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
     return [*held, *((request_id, *facts["waiting_reason"]) for request_id in rest)]
 
 
-def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
+def capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
+    """Capture which requests `Scheduler.update_from_output` finished, and which messages it made."""
     model_output = argument(args, kwargs, 2, "model_runner_output")
     return {
         "ended": finished_requests(outputs),
@@ -348,9 +354,9 @@ ENTRIES = (
         _SCHEDULER,
         "schedule",
         shown_as="Scheduler",
-        capture=_capture_schedule,
+        capture=capture_schedule,
         attributes=_schedule,
-        gives=_give_schedule,
+        gives=give_schedule,
         gives_to=STEP,
     ),
     *plain("layer", _SCHEDULER, "_make_cached_request_data", "_update_after_schedule", shown_as="Scheduler"),
@@ -363,7 +369,7 @@ ENTRIES = (
         _SCHEDULER,
         "update_from_output",
         shown_as="Scheduler",
-        capture=_capture_update,
+        capture=capture_update,
         attributes=lambda facts: {names.RESULT: f"{len(facts['ended'])} finished"},
         gives=dict,
         gives_to=STEP,
