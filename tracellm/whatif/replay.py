@@ -6,6 +6,7 @@ A step has no times: its start only gives it its place in the order.
 """
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
 from types import SimpleNamespace
@@ -15,10 +16,13 @@ from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.vllm_config import CacheConfig, DeviceConfig, ModelConfig, VllmConfig
 from tracellm.engine.core.core import EngineCore
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
+from tracellm.engine.core.request import Request
 from tracellm.engine.core.sched.output import SchedulerOutput
+from tracellm.engine.core.structured_output.manager import StructuredOutputManager
+from tracellm.engine.core.structured_output.request import StructuredOutputGrammar
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
-from tracellm.engine.sample.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams, StructuredOutputsParams
 from tracellm.engine.worker.model_runner_output import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 from tracellm.probes.catalog.engine.step import capture_schedule, capture_update, complete_step, give_schedule
 from tracellm.probes.catalog.request_tracker import RequestTracker
@@ -114,12 +118,38 @@ class _NoModel(Executor):
         raise NotImplementedError
 
 
+class _Grammars(StructuredOutputManager):
+    """Grammars that `_Core` makes ready after as many steps as in the recording."""
+
+    def grammar_init(self, request: Request) -> None:
+        """Compile nothing."""
+
+
+class _Grammar(StructuredOutputGrammar):
+    """Grammar that accepts the recorded tokens."""
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """See `StructuredOutputGrammar`."""
+        return True
+
+    def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
+        """See `StructuredOutputGrammar`."""
+
+    def is_terminated(self) -> bool:
+        """See `StructuredOutputGrammar`."""
+        return False
+
+
 class _Core(EngineCore):
     """Engine core whose requests get their recorded tokens. It collects the facts of a step as the probes do."""
 
     def __init__(self, config: VllmConfig, workload: Workload) -> None:
         executor = type("_NoModelOfRun", (_NoModel,), {"cache": workload.cache})
         super().__init__(config, executor, log_stats=False)
+        self.structured_output_manager = _Grammars(config)
+        self._compiling: list[tuple[int, Future[Any]]] = []
+        """Grammars that are not ready: the number of the schedule before which each will be."""
+        self._num_schedules = 0
         self.facts: dict[str, Any] = {}
         self.leaving: list[str] = []
         """Requests to abort after the step, since the front half found a stop string."""
@@ -150,9 +180,18 @@ class _Core(EngineCore):
             data_parallel_rank=None,
             priority=recorded.number(names.REQUEST_PRIORITY) or 0,
         )
-        self.add_request(self.preprocess_add_request(request))
+        arriving = self.preprocess_add_request(request)
+        if arriving.structured_output_request is not None:
+            arriving.structured_output_request.compiling = Future()
+            ready = self._num_schedules + recorded.grammar_steps
+            self._compiling.append((ready, arriving.structured_output_request.compiling))
+        self.add_request(arriving)
 
     def _schedule(self) -> SchedulerOutput:
+        for ready, grammar in self._compiling:
+            if ready == self._num_schedules:
+                grammar.set_result(_Grammar())
+        self._num_schedules += 1
         output = super()._schedule()
         self.facts |= give_schedule(capture_schedule((self.scheduler,), {}, output))
         return output
@@ -219,7 +258,14 @@ def _sampling_params(recorded: RecordedRequest) -> SamplingParams:
         min_tokens=recorded.num_outputs if stops else 0,
         stop_token_ids=[recorded.tokens[recorded.num_outputs - 1]] if stops else None,  # type: ignore[list-item]
         skip_reading_prefix_cache=skips or has_prompt_logprobs,
+        structured_outputs=_constraint(recorded.grammar) if recorded.grammar else None,
     )
+
+
+def _constraint(kind: str) -> StructuredOutputsParams:
+    """Return a constraint of this kind; only its kind is used."""
+    values: dict[str, Any] = {"json_object": True, "choice": [""]}
+    return StructuredOutputsParams(**{kind: values.get(kind, "{}")})
 
 
 # -- the replay --------------------------------------------------------------------------------------------------------

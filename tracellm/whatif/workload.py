@@ -33,13 +33,15 @@ class RecordedRequest:
 
     `reason` is how it ended in the engine core: stop, length or error; text_stop if the front half found a stop string;
     None if it was aborted or never ended. `num_outputs` of the tokens were its output: under asynchronous scheduling
-    one more may have been sampled.
+    one more may have been sampled. In `grammar_steps` steps it waited for its grammar, of the kind `grammar`.
     """
 
     span: Span
     tokens: list[int | None] = field(default_factory=list)
     num_outputs: int = 0
     reason: str | None = None
+    grammar_steps: int = 0
+    grammar: str = ""
 
     @property
     def id(self) -> str:
@@ -175,10 +177,16 @@ def _requests(trace: Trace, engine: EngineFacts) -> dict[str, RecordedRequest]:
     elsewhere = {link.span_id for span in trace.named("EngineCore.step_fn") for link in span.links} - linked
     queued = {request_id for step in engine.steps for request_id in (*step.waiting, *step.aborted)}
     return {
-        span.span_id: RecordedRequest(span)
+        span.span_id: RecordedRequest(span, grammar=_grammar(span))
         for span in trace.named(names.REQUEST_SPAN)
         if span.span_id in linked or (span.span_id not in elsewhere and span.attributes[names.REQUEST_ID] in queued)
     }
+
+
+def _grammar(span: Span) -> str:
+    """Return the kind of constraint that a request's parameters have, such as `json`, or ""."""
+    params = map(str, span.attributes.get(names.REQUEST_TEXT_PARAMS, ()))
+    return next((param.split("=")[1] for param in params if param.startswith("structured_outputs=")), "")
 
 
 def _sample(step: Step, running: Mapping[str, RecordedRequest]) -> None:
@@ -228,6 +236,10 @@ class _Periods:
             self._here |= {request.id: request for request in arrived}
         for request_id in step.aborted:
             self._leave(self._here.pop(request_id, None))
+        for held in step.held:
+            if held.reason == "grammar" and held.request_id in self._here:
+                self._here[held.request_id].grammar_steps += 1
+                self._here[held.request_id].grammar = held.details.removeprefix("kind=")
         self._periods[-1].drains = in_queues == 0
         self._left = in_queues
 
