@@ -26,7 +26,11 @@ ROOMS = {
 }  # fmt: skip
 """The rooms of a floor, from the ground up."""
 
-BESIDE = {"as_vllm": {"engine"}, "bench": {"engine", "trace", "probes", "report"}}
+BESIDE = {
+    "as_vllm": {"engine"},
+    "bench": {"engine", "trace", "probes", "report"},
+    "whatif": {"engine", "trace", "probes", "report"},
+}
 """Packages beside the floors, each with the floors that it may use; only the command uses these packages."""
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "opentelemetry"}

@@ -29,6 +29,7 @@ _MODULES = {
     "report": "show",
     "diff": "diff",
     "check": "check",
+    "whatif": "whatif",
     "export": "export",
     "doctor": "doctor",
     "bench": "bench",

@@ -33,7 +33,7 @@ _WRITTEN = (
     "run.json", "sequence.mmd", "calltree.txt", "report.html",
     *(f"{file_name(format)}{end}" for format in FORMATS for end in ("", ".gz", ".part", ".gz.part")),
     "trace/*.jsonl", "trace/*.records", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
-    "trace/.lock",
+    "trace/.lock", "whatif/*.jsonl", "whatif/*.part",
 )  # fmt: skip
 """Files that tracellm writes into a run folder, removed when the folder is used again."""
 

@@ -6,7 +6,7 @@ Nothing here needs torch. Each report's module is imported when it is used.
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -127,8 +127,9 @@ def write_reports(
     detail: Level | None = None,
     focus: Sequence[str] = (),
     shown: Path | None = None,
+    only: Collection[str] = ("sequence.mmd", "calltree.txt", "report.html"),
 ) -> set[str]:
-    """Write sequence.mmd, calltree.txt and report.html into a run folder; print on stderr why a file is missing.
+    """Write the reports in `only` into a run folder; print on stderr why a file is missing.
 
     Returns the names of the missing files. `shown` is the folder's path for messages.
     """
@@ -138,9 +139,9 @@ def write_reports(
         "report.html": lambda: _page(run, lang),
     }
     missing = set()
-    for name, write in writers.items():
+    for name in only:
         try:
-            (run.path / name).write_text(write(), encoding="utf-8", errors="replace")
+            (run.path / name).write_text(writers[name](), encoding="utf-8", errors="replace")
         except CommandError as error:
             reason = error.message(lang)
         except OSError as error:

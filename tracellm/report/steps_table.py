@@ -21,7 +21,7 @@ from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step, engine_key, steps
 
-__all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "engine_of", "step_rows", "steps_table"]
+__all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "engine_of", "step_rows", "step_text", "steps_table"]
 
 _MOST_REQUESTS = 8
 _LONGEST_TEXT = 60
@@ -167,6 +167,16 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     if any(len(row.steps) > 1 for row in rows):
         lines += ["", *wrap(text(lang, "steps.several"), width if lang == "en" else width // 2)]
     return "\n".join(lines) + "\n"
+
+
+def step_text(step: Step, before: Step | None, lang: str, width: int = 100) -> list[str]:
+    """Return the lines of one step, without its time; `before` is the step before it."""
+    row = StepRow((step,), before)
+    heads = [text(lang, f"steps.{name}") for name in ("step", "kind", "requests", "tokens", "new", "free")]
+    cells = _cells(row, lang)[: len(heads)]
+    widths = [max(cell_len(head), cell_len(cell)) for head, cell in zip(heads, cells, strict=True)]
+    below = (_cut(f"    {line}", width) for line in _below(row, lang))
+    return [_aligned(heads, widths), _aligned(cells, widths), *below]
 
 
 def _cells(row: StepRow, lang: str) -> list[str]:

@@ -1,5 +1,7 @@
 """A run folder: `run.json`, a description of the run, and `trace/*.jsonl`, the spans of each process.
 
+`whatif/*.jsonl` are variants of the run, which `tracellm whatif` adds: its requests, scheduled under other settings.
+
 `RunFolder.open` reads as much as is there. A killed run leaves a torn last line, and a full disk can damage more.
 `problems` lists what cannot be read, by file and line.
 """
@@ -10,6 +12,7 @@ import os
 import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ __all__ = [
     "MANIFEST",
     "SCHEMA",
     "TRACE_FOLDER",
+    "VARIANTS_FOLDER",
     "RunFolder",
     "RunFolderError",
     "is_recording",
@@ -39,6 +43,7 @@ SCHEMA = 1
 
 MANIFEST = "run.json"
 TRACE_FOLDER = "trace"
+VARIANTS_FOLDER = "whatif"
 _LOCK = ".lock"
 """File in the trace folder, locked by the main process while it records."""
 
@@ -87,6 +92,12 @@ class RunFolder:
         with gc_paused():
             trace = _read_trace(files, problems)
         return cls(folder, manifest, trace, problems)
+
+    @cached_property
+    def variants(self) -> dict[str, Trace]:
+        """Variants of the run by name, read on first use; their problems are added to those of the run."""
+        files = sorted((self.path / VARIANTS_FOLDER).glob("*.jsonl"))
+        return {file.stem: _read_trace([file], self.problems) for file in files}
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -202,7 +213,7 @@ class _Reader:
         return list(self._processes.values())
 
     def read(self, file: Path) -> None:
-        name = f"{TRACE_FOLDER}/{file.name}"
+        name = f"{file.parent.name}/{file.name}"
         corrupt = _Numbers()
         good = 0
         torn = False

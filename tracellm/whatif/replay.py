@@ -1,13 +1,12 @@
-"""A recorded workload scheduled again: the engine's own `EngineCore`, `Scheduler` and `KVCacheManager`, without a model.
+"""A recorded workload, scheduled again by the engine's own `EngineCore`, `Scheduler` and `KVCacheManager`.
 
-In the place of the model, each request gets the tokens that it got in the recording. The steps are spans with the same
+There is no model: each request gets the tokens that it got in the recording. The steps are spans with the same
 attributes as recorded ones, made by the functions of the probes, so that everything that reads steps reads these too.
 A step has no times: its start only gives it its place in the order.
 """
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -30,20 +29,12 @@ from tracellm.report.facts.startup import KVCache
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, Step, read_step
-from tracellm.whatif.workload import Period, RecordedRequest, Workload
+from tracellm.whatif.workload import Period, RecordedRequest, Schedule, Workload
 
-__all__ = ["Replayed", "engine_config", "replay"]
+__all__ = ["engine_config", "replay"]
 
 _UNLIMITED = 1 << 60
 """Bytes for the KV cache: the number of blocks is always set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The steps of a replay, and for each request the position of the step before which it arrived, from 0."""
-
-    steps: tuple[Step, ...]
-    arrivals: tuple[tuple[RecordedRequest, int], ...]
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -201,7 +192,9 @@ class _Core(EngineCore):
         if not request_ids:
             return EMPTY_MODEL_RUNNER_OUTPUT
         sampled = [self._sample(request_id) for request_id in request_ids]
-        rows = [(request_id, token) for request_id, tokens in zip(request_ids, sampled, strict=True) for token in tokens]
+        rows = [
+            (request_id, token) for request_id, tokens in zip(request_ids, sampled, strict=True) for token in tokens
+        ]
         self.facts["sampled"] = {
             "requests": [request_id for request_id, _ in rows],
             "tokens": [token for _, token in rows],
@@ -283,7 +276,7 @@ class _Ids:
         return f"{1:016x}"
 
 
-def replay(workload: Workload, config: VllmConfig, *, first: int = 1) -> Replayed:
+def replay(workload: Workload, config: VllmConfig, *, first: int = 1) -> Schedule:
     """Schedule the workload under these settings; `first` is the number of the first step.
 
     Raises:
@@ -292,7 +285,7 @@ def replay(workload: Workload, config: VllmConfig, *, first: int = 1) -> Replaye
     running = _Replay(workload, config, first)
     for period in workload.periods:
         running.run(period)
-    return Replayed(tuple(running.steps), tuple(running.arrivals))
+    return Schedule(tuple(running.steps), tuple(running.arrivals))
 
 
 class _Replay:
@@ -302,11 +295,10 @@ class _Replay:
         self.steps: list[Step] = []
         self.arrivals: list[tuple[RecordedRequest, int]] = []
         self._core = _Core(config, workload)
-        sampled = [one for step in workload.steps for one in step.sampled]
+        sampled = [one for step in workload.recorded.steps for one in step.sampled]
         texts = {one.token_id: one.text for one in sampled if one.text is not None}
-        self._tracker = RequestTracker(_Ids(), decode=(lambda token: texts.get(token, "")) if texts else None)
+        self._tracker = RequestTracker(_Ids(), decode=(lambda token: texts.get(token, "?")) if texts else None)
         self._tracker.steps = first - 1
-        self._process = workload.steps[0].span.process
         submissions = dict.fromkeys(map(_submission, workload.requests))
         self._times = {request_id: float(time) for time, request_id in enumerate(submissions)}
 
@@ -337,8 +329,10 @@ class _Replay:
         _, executed = self._core.step_fn()
         number = self._tracker.steps + 1
         attributes: dict[str, Any] = {names.LIFELINE: "EngineCore", names.LEVEL: "step"}
-        span = Span(STEP_SPAN, f"{1:032x}", f"{number:016x}", None, number, number, attributes, process=self._process)
+        span = Span(STEP_SPAN, f"{1:032x}", f"{number:016x}", None, number, number, attributes)
         complete_step(self._tracker, span, executed, self._core.facts)
+        if self._tracker.decode is None:  # a recording without text: the tokens are placeholders
+            attributes.pop(names.STEP_SAMPLED_IDS, None)
         self.steps.append(read_step(span))
         self._core.abort_requests(self._core.leaving)
 

@@ -14,7 +14,7 @@ from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import Step, engine_key
 
-__all__ = ["Missing", "Period", "RecordedRequest", "Workload", "read_workload"]
+__all__ = ["Missing", "Period", "RecordedRequest", "Schedule", "Workload", "read_workload"]
 
 _SETTINGS = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill", "policy")
 
@@ -83,8 +83,19 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """The steps of an engine, recorded or replayed, and its requests in the order of their arrival.
+
+    Each request has the position in `steps` of the step before which it arrived.
+    """
+
+    steps: tuple[Step, ...]
+    arrivals: tuple[tuple[RecordedRequest, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
-    """Settings, periods and steps of one recorded engine. `settings` have vLLM's names of engine arguments."""
+    """Settings, periods and schedule of one recorded engine. `settings` have vLLM's names of engine arguments."""
 
     settings: dict[str, Any]
     chosen: frozenset[str]
@@ -92,10 +103,13 @@ class Workload:
     cache: KVCache
     asynchronous: bool
     periods: tuple[Period, ...]
-    requests: tuple[RecordedRequest, ...]
-    """All requests, in the order of their arrival."""
-    steps: tuple[Step, ...]
+    recorded: Schedule
     vocab_size: int
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """All requests, in the order of their arrival."""
+        return [request for request, _ in self.recorded.arrivals]
 
 
 def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
@@ -108,6 +122,8 @@ def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
         raise Missing("settings")
     if engine.cache.num_groups > 1 and not engine.cache.sliding_windows:
         raise Missing("windows")
+    if set(engine.steps[0].running) - set(engine.steps[0].new):
+        raise Missing("beginning")
     asynchronous = _is_asynchronous(trace, engine)
     requests = _requests(trace, engine)
     periods = _Periods(requests, asynchronous)
@@ -133,8 +149,7 @@ def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
         cache=engine.cache,
         asynchronous=asynchronous,
         periods=tuple(periods.end()),
-        requests=tuple(periods.arrived),
-        steps=engine.steps,
+        recorded=Schedule(engine.steps, tuple(periods.arrived)),
         vocab_size=max((step.logits_shape[1] for step in engine.steps if len(step.logits_shape) > 1), default=0),
     )
 
@@ -201,7 +216,8 @@ class _Periods:
     def __init__(self, requests: Mapping[str, RecordedRequest], asynchronous: bool) -> None:
         self._in_flight = 1 if asynchronous else 0
         """Tokens sampled for a request that its output lacks when it leaves."""
-        self.arrived: list[RecordedRequest] = []
+        self.arrived: list[tuple[RecordedRequest, int]] = []
+        self._position = 0
         self._coming = list(reversed(requests.values()))
         self._here: dict[str, RecordedRequest] = {}
         self._periods: list[Period] = []
@@ -218,6 +234,7 @@ class _Periods:
         for request_id in step.finished:
             self._here.pop(request_id, None)
         self._offset += 1
+        self._position += 1
 
     def _add_queues(self, step: Step) -> None:
         in_queues = len(step.running) + step.num_waiting
@@ -232,7 +249,7 @@ class _Periods:
         arrived = [self._coming.pop() for _ in range(num_arrived)]
         if arrived:
             self._periods[-1].arrivals[self._offset] = arrived
-            self.arrived += arrived
+            self.arrived += [(request, self._position) for request in arrived]
             self._here |= {request.id: request for request in arrived}
         for request_id in step.aborted:
             self._leave(self._here.pop(request_id, None))

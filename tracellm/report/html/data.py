@@ -48,10 +48,16 @@ def encode(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
-def run_data(trace: Trace, lang: str) -> dict[str, Any]:
-    """Return everything that the script shows, with its texts in all languages; `lang` is the first to show."""
+def run_data(trace: Trace, lang: str, variants: Mapping[str, Trace] | None = None) -> dict[str, Any]:
+    """Return everything that the script shows, with its texts in all languages; `lang` is the first to show.
+
+    The engines of the run's variants, by their names, follow those of the run.
+    """
     all_requests = _Requests(trace)
-    engines = _engines(trace, all_requests)
+    candidates = _Candidates(all_requests.tokens)
+    engines = _engines(trace, all_requests, candidates)
+    for name, variant in (variants or {}).items():
+        engines += _engines(variant, all_requests, candidates, what_if=name)
     return {
         "lang": lang,
         "texts": {language: _texts(language) for language in LANGUAGES},
@@ -173,10 +179,11 @@ class _Numbers:
         return [self(request_id) for request_id in request_ids]
 
 
-def _engines(trace: Trace, all_requests: _Requests) -> list[dict[str, Any]]:
-    """Return the engines, each with its settings and its steps."""
+def _engines(
+    trace: Trace, all_requests: _Requests, candidates: "_Candidates", what_if: str = ""
+) -> list[dict[str, Any]]:
+    """Return the engines, each with its settings and its steps; the steps of a variant have no times."""
     recording, parts = recording_by_step(trace), _parts(trace)
-    candidates = _Candidates(all_requests.tokens)
     rows = []
     for engine in engines(trace):
         number = _Numbers(all_requests)
@@ -184,13 +191,15 @@ def _engines(trace: Trace, all_requests: _Requests) -> list[dict[str, Any]]:
         process = engine.steps[0].span.process
         rows.append(
             {
+                "whatIf": what_if,
                 "process": process.name if process else "",
                 "blockSize": engine.block_size,
                 "numGroups": engine.cache.num_groups if engine.cache else 1,
                 "prefixCaching": engine.prefix_caching,
                 "maxNumSeqs": _as_int(engine.settings.get("max_num_seqs", "")),
                 "steps": [
-                    _step(step, replay, number, all_requests, candidates, recording.get(step.span.span_id, 0), parts)
+                    _step(step, replay, number, candidates)
+                    | ({} if what_if else _times(step, all_requests, recording, parts))
                     for step in engine.steps
                 ],
             }
@@ -202,25 +211,26 @@ def _as_int(value: str) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def _step(
-    step: Step,
-    replay: BlockReplay,
-    number: _Numbers,
-    all_requests: _Requests,
-    candidates: "_Candidates",
-    recording_ns: int,
-    parts: Mapping[str, Mapping[str, int]],
+def _times(
+    step: Step, all_requests: _Requests, recording: Mapping[str, int], parts: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "at": all_requests.microseconds(step.span.start_ns),
+            "us": step.span.duration_ns // 1000,
+            "recording": recording.get(step.span.span_id, 0) // 1000,
+            "parts": parts.get(step.span.span_id),
+        }
+    )
+
+
+def _step(step: Step, replay: BlockReplay, number: _Numbers, candidates: "_Candidates") -> dict[str, Any]:
     blocks = replay.apply(step)
     number.enter(step)
     return _without_empty(
         {
             "n": step.index,
             "kind": step.kind,
-            "at": all_requests.microseconds(step.span.start_ns),
-            "us": step.span.duration_ns // 1000,
-            "recording": recording_ns // 1000,
-            "parts": parts.get(step.span.span_id),
             "budget": step.token_budget,
             "free": step.blocks_free,
             "total": step.blocks_total,

@@ -76,7 +76,9 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
             policy=_policy(style, script),
             style=Markup(style),
             script=Markup(script),
-            data=encode(json.dumps(run_data(run_folder.trace, lang), separators=(",", ":")).encode()),
+            data=encode(
+                json.dumps(run_data(run_folder.trace, lang, run_folder.variants), separators=(",", ":")).encode()
+            ),
             title=run_view(run_folder, lang)["title"],
             version=_version(run_folder),
         )

@@ -30,8 +30,8 @@
  * @typedef {object} Step
  * @property {number} n the step's number, from 1
  * @property {string} kind prefill, decode, mixed, empty or unknown
- * @property {number} at
- * @property {number} us
+ * @property {number} [at] absent in a variant, as are its other times
+ * @property {number} [us]
  * @property {number} [recording] microseconds of the step that the recording took
  * @property {Record<string, number>} [parts] microseconds of its parts: schedule, prepare, forward, sample, process
  * @property {number} [budget] max_num_batched_tokens
@@ -57,6 +57,7 @@
  * @property {string} [error]
  *
  * @typedef {object} Engine
+ * @property {string} [whatIf] the changed settings, in a variant that `tracellm whatif` scheduled
  * @property {string} process
  * @property {number} blockSize tokens in a block; 0 if not recorded
  * @property {number} numGroups groups of layers, each with blocks of its own for a token

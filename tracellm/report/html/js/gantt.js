@@ -161,5 +161,6 @@ function segmentTitle(run, engine, r, segment, kind) {
   const [first, last] = [engine.steps[segment.first], engine.steps[segment.last]];
   const steps = first.n === last.n ? t("page.step", { n: first.n }) : t("page.steps", { first: first.n, last: last.n });
   const tokens = segment.tokens ? `, ${t("common.tokens", { n: segment.tokens })}` : "";
-  return `${visible(run.requests[r].id)}: ${kind}, ${steps}${tokens}, ${duration(last.at + last.us - first.at)}`;
+  const time = first.at === undefined ? "" : `, ${duration((last.at ?? 0) + (last.us ?? 0) - first.at)}`;
+  return `${visible(run.requests[r].id)}: ${kind}, ${steps}${tokens}${time}`;
 }

@@ -109,7 +109,7 @@ export function stepBar(run, player) {
         hidden: run.engines.length < 2,
         onchange: (/** @type {Event} */ event) => select({ engine: value(event), step: 0, block: null }),
       },
-      ...run.engines.map((engine, i) => h("option", { value: i }, t("page.engine.name", { n: i + 1, process: visible(engine.process) }))),
+      ...run.engines.map((_, i) => h("option", { value: i }, engineName(run, i))),
     )
   );
   const speed = h(
@@ -147,6 +147,19 @@ export function stepBar(run, player) {
 }
 
 /**
+ * Return an engine's name; that of a variant has the changed settings.
+ * @param {Run} run
+ * @param {number} i
+ */
+export function engineName(run, i) {
+  const { whatIf, process } = run.engines[i];
+  if (!whatIf) return t("page.engine.name", { n: i + 1, process: visible(process) });
+  const several = run.engines.filter((engine) => engine.whatIf === whatIf);
+  const n = several.length > 1 ? ` (${several.indexOf(run.engines[i]) + 1})` : "";
+  return t("page.engine.whatif", { settings: visible(whatIf) }) + n;
+}
+
+/**
  * Return everything about the selected step.
  * @param {Run} run
  * @param {Replay} replay
@@ -170,7 +183,7 @@ export function stepPanels(run, replay) {
       blocksPanel(run, replay, state),
       batchPanel(run, replay, state),
       samplingPanel(run, replay, state.step),
-      timePanel(state.step),
+      state.step.us !== undefined && timePanel(state.step, state.step.us),
     ),
   ];
 }
@@ -199,24 +212,25 @@ export function changeSentences(run, step) {
 /**
  * Return where the step's time went, as a bar.
  * @param {Step} step
+ * @param {number} whole its time in microseconds
  */
-function timePanel(step) {
+function timePanel(step, whole) {
   const parts = { ...step.parts };
   const known = Object.values(parts).reduce((sum, us) => sum + us, 0) + (step.recording ?? 0);
   const all = /** @type {[string, number][]} */ ([
     ...Object.entries(parts),
-    ["other", Math.max(0, step.us - known)],
+    ["other", Math.max(0, whole - known)],
     ["recording", step.recording ?? 0],
   ]).filter(([, us]) => us > 0);
   return h(
     "section",
     { class: "panel wide" },
-    h("h4", {}, t("page.time"), " ", h("small", {}, t("page.time.lead", { time: duration(step.us) }))),
+    h("h4", {}, t("page.time"), " ", h("small", {}, t("page.time.lead", { time: duration(whole) }))),
     h(
       "div",
       { class: "budget time-bar", role: "img", "aria-label": all.map(([part, us]) => `${t(`page.part.${part}`)} ${duration(us)}`).join(", ") },
       ...all.map(([part, us]) =>
-        h("i", { class: `part ${part}`, style: { width: `${(100 * us) / Math.max(1, step.us)}%` }, title: `${t(`page.part.${part}`)}: ${duration(us)}` }),
+        h("i", { class: `part ${part}`, style: { width: `${(100 * us) / Math.max(1, whole)}%` }, title: `${t(`page.part.${part}`)}: ${duration(us)}` }),
       ),
     ),
     h("ul", { class: "legend" }, ...all.map(([part, us]) => h("li", {}, h("i", { class: `part ${part}` }), `${t(`page.part.${part}`)} ${duration(us)}`))),
