@@ -40,7 +40,7 @@ def schedule_of(waiting: int) -> Any:
         waiting_reason=LIMIT,
         finished_req_ids=set(),
     )
-    return catalog._give_schedule(catalog._capture_schedule((scheduler,), {}, output))["scheduled"]
+    return catalog.give_schedule(catalog.capture_schedule((scheduler,), {}, output))["scheduled"]
 
 
 def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:

@@ -36,6 +36,9 @@ __all__ = ["engine_config", "replay"]
 _UNLIMITED = 1 << 60
 """Bytes for the KV cache: the number of blocks is always set."""
 
+_PLACEHOLDERS = 1 << 40
+"""First id of the tokens that stand in for unrecorded ones; no vocabulary is so large."""
+
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
@@ -53,7 +56,7 @@ def engine_config(workload: Workload, changes: Mapping[str, Any]) -> VllmConfig:
     args = EngineArgs(**settings, async_scheduling=workload.asynchronous)
     device: Any = SimpleNamespace(type="cpu")  # only defaults depend on it, and the recorded values are given
     return VllmConfig(
-        ModelConfig("", "", "", dtype=_NO_DTYPE, seed=0, max_model_len=max_model_len, hf_config=None),  # type: ignore[arg-type]
+        ModelConfig("", "", "", dtype=_NO_DTYPE, seed=0, max_model_len=max_model_len, hf_config=None),
         CacheConfig(
             args.block_size,
             num_gpu_blocks_override=args.num_gpu_blocks_override,
@@ -94,7 +97,8 @@ class _NoModel(Executor):
     ) -> list[Any]:
         """See `Executor`."""
         layers = {f"layers.{i}": self._spec(window) for i, window in enumerate(self.cache.sliding_windows or (0,))}
-        return {"get_kv_cache_spec": [layers], "determine_available_memory": [_UNLIMITED]}.get(method, [None])
+        results: dict[str, Any] = {"get_kv_cache_spec": layers, "determine_available_memory": _UNLIMITED}
+        return [results.get(method)]
 
     def _spec(self, window: int) -> AttentionSpec:
         size = self.cache.block_size
@@ -146,8 +150,9 @@ class _Core(EngineCore):
         """Requests to abort after the step, since the front half found a stop string."""
         self._vocab_size = workload.vocab_size
         self._recorded: dict[str, RecordedRequest] = {}
+        self._tokens: dict[str, list[int]] = {}
         self._num_sampled: dict[str, int] = {}
-        self._placeholders = count(-1, -1)
+        self._placeholders = count(_PLACEHOLDERS)
 
     def add(self, recorded: RecordedRequest, arrival_time: float) -> None:
         """Add a request to the waiting queue.
@@ -155,14 +160,15 @@ class _Core(EngineCore):
         Raises:
             InvalidRequestError: the KV cache is too small for it.
         """
-        self._recorded[recorded.id], self._num_sampled[recorded.id] = recorded, 0
-        prompt = [*recorded.prompt]
+        tokens = [next(self._placeholders) if token is None else token for token in recorded.tokens]
+        self._recorded[recorded.id], self._tokens[recorded.id], self._num_sampled[recorded.id] = recorded, tokens, 0
+        prompt = recorded.prompt
         prompt += [next(self._placeholders) for _ in range(recorded.num_prompt - len(prompt))]
         request = EngineCoreRequest(
             request_id=recorded.id,
             prompt_token_ids=prompt,
             mm_features=None,
-            sampling_params=_sampling_params(recorded),
+            sampling_params=_sampling_params(recorded, tokens),
             pooling_params=None,
             eos_token_id=None,
             arrival_time=arrival_time,
@@ -215,13 +221,12 @@ class _Core(EngineCore):
 
         Past the end of the recorded tokens, each further token is a placeholder.
         """
-        request, recorded = self.scheduler.requests[request_id], self._recorded[request_id]
+        request, tokens = self.scheduler.requests[request_id], self._tokens[request_id]
         index = self._num_sampled[request_id]
         if request.num_computed_tokens < request.num_prompt_tokens + index:
             return []
         self._num_sampled[request_id] += 1
-        token = recorded.tokens[index] if index < len(recorded.tokens) else None
-        return [next(self._placeholders) if token is None else token]
+        return [tokens[index] if index < len(tokens) else next(self._placeholders)]
 
     def _fails(self, request_id: str) -> bool:
         recorded = self._recorded[request_id]
@@ -239,17 +244,17 @@ class _Core(EngineCore):
         return outputs
 
 
-def _sampling_params(recorded: RecordedRequest) -> SamplingParams:
+def _sampling_params(recorded: RecordedRequest, tokens: list[int]) -> SamplingParams:
     """Return parameters under which `check_stop` ends the request at the recorded token, for the recorded reason."""
     number, params = recorded.number, recorded.span.attributes.get(names.REQUEST_PARAMS, ())
     has_prompt_logprobs = any(str(param).startswith("prompt_logprobs=") for param in params)
     skips = "skip_reading_prefix_cache=True" in params
-    stops = recorded.reason == "stop" and recorded.tokens[recorded.num_outputs - 1] is not None
+    stops = recorded.reason == "stop"
     return SamplingParams(
-        max_tokens=number(names.GEN_AI_MAX_TOKENS) or max(len(recorded.tokens), 1),
+        max_tokens=number(names.GEN_AI_MAX_TOKENS) or max(len(tokens), 1),
         ignore_eos=True,
         min_tokens=recorded.num_outputs if stops else 0,
-        stop_token_ids=[recorded.tokens[recorded.num_outputs - 1]] if stops else None,  # type: ignore[list-item]
+        stop_token_ids=[tokens[recorded.num_outputs - 1]] if stops else None,
         skip_reading_prefix_cache=skips or has_prompt_logprobs,
         structured_outputs=_constraint(recorded.grammar) if recorded.grammar else None,
     )

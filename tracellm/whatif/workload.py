@@ -218,7 +218,7 @@ class _Periods:
         """Tokens sampled for a request that its output lacks when it leaves."""
         self.arrived: list[tuple[RecordedRequest, int]] = []
         self._position = 0
-        self._coming = list(reversed(requests.values()))
+        self._coming = list(requests.values())[::-1]
         self._here: dict[str, RecordedRequest] = {}
         self._periods: list[Period] = []
         self._left = 0
