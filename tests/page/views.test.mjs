@@ -5,6 +5,7 @@ import { aRun } from "./run.mjs";
 import { formatRanges, parseRanges } from "../../tracellm/report/html/js/data.js";
 import { segments } from "../../tracellm/report/html/js/gantt.js";
 import { sortRequests } from "../../tracellm/report/html/js/requests.js";
+import { engineName } from "../../tracellm/report/html/js/steps.js";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/selection.js";
 import { duration, percent, setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/text.js";
 
@@ -29,6 +30,15 @@ test("an address gives back the selection it was made from", () => {
   assert.equal(toHash(run), "#step=3&request=1&block=4");
   assert.deepEqual(fromHash(run, toHash(run)), { engine: 0, step: 2, request: 1, block: 4 });
   assert.deepEqual(fromHash(run, "#step=99&request=nobody&block=x&engine=7"), {});
+});
+
+test("a variant is named after its settings, and numbered if the run has several engines", () => {
+  const run = aRun();
+  const [engine] = run.engines;
+  setTexts({ en: { "page.engine.name": "Engine {n}, {process}", "page.engine.whatif": "What if: {settings}" } }, "en");
+  run.engines = [engine, { ...engine, whatIf: "a=1" }, { ...engine, whatIf: "b=2" }, { ...engine, whatIf: "b=2" }];
+  const names = run.engines.map((_, i) => engineName(run, i));
+  assert.deepEqual(names, ["Engine 1, main", "What if: a=1", "What if: b=2 (1)", "What if: b=2 (2)"]);
 });
 
 test("texts take values, and count as English does", () => {

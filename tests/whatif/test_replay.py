@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.engine.parity.cases import scheduler_cases
 from tracellm.report.facts.engines import engines
+from tracellm.trace import names
+from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import Step
 from tracellm.whatif.replay import engine_config, replay
@@ -171,11 +174,26 @@ def test_a_recording_without_text_is_replayed_with_placeholders(tmp_path: Path):
     assert all(one.token_id is None for step in variant.replayed.steps for one in step.sampled)
 
 
-def test_what_cannot_be_replayed_is_refused(tmp_path: Path):
-    """A recording of the last spans alone does not have the beginning of the run."""
-    run = record(tmp_path, (ROOT / "examples" / "chat_batch.py").read_text(encoding="utf-8"), "--ring=60")
-    with pytest.raises(Missing):
-        replay_engines(run.trace, {"max_num_seqs": 1})
+@pytest.mark.parametrize(
+    ("lacking", "key"),
+    [
+        (names.CONFIG, "settings"),
+        (names.STEP_RUNNING, "schedules"),
+        (names.STEP_SAMPLED, "schedules"),
+        (names.STEP_NEW, "beginning"),
+        (names.REQUEST_ID, "requests"),
+    ],
+)
+def test_a_recording_that_lacks_something_is_refused(cases: RunFolder, lacking: str, key: str):
+    """Settings, schedules, sampled tokens, the beginning and the requests of a run are needed."""
+    spans = [
+        replace(span, attributes={name: value for name, value in span.attributes.items() if name != lacking})
+        for span in cases.trace.spans
+        if lacking != names.REQUEST_ID or span.name != names.REQUEST_SPAN
+    ]
+    with pytest.raises(Missing) as refused:
+        replay_engines(Trace(spans, cases.trace.processes), {"max_num_seqs": 1})
+    assert refused.value.key == key
 
 
 def test_a_default_limit_follows_the_budget(cases: RunFolder):

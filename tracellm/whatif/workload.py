@@ -133,6 +133,8 @@ def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
         if not scheduled and step.kind != "empty":
             raise Missing("schedules")
         for one, link in zip(step.requests, step.span.links, strict=False):
+            if link.span_id not in requests:
+                raise Missing("requests")
             running[one.request_id] = requests[link.span_id]
         if not asynchronous:
             _sample(step, running)
@@ -143,6 +145,8 @@ def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
         if asynchronous:  # the finished requests are of those that the previous step scheduled
             _sample(step, running)
         periods.add(step, scheduled)
+    if any(request.reason in ("stop", "length") and not request.num_outputs for request in requests.values()):
+        raise Missing("schedules")
     return Workload(
         settings=_settings(engine),
         chosen=engine.chosen,
