@@ -39,6 +39,8 @@ for case in scheduler_cases():
 """
 
 FEATURES = """
+from pathlib import Path
+from tests.checkpoints import make_checkpoint
 from tracellm import LLM, SamplingParams
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
@@ -52,6 +54,12 @@ for asynchronous in (False, True):
         priority=[3, 1, 2, 0, 5, 4, 1, 1], use_tqdm=False)
     choice = StructuredOutputsParams(choice=["yes", "no"])
     llm.generate(["Choose:"] * 3, SamplingParams(max_tokens=10, structured_outputs=choice), use_tqdm=False)
+
+windows = make_checkpoint(Path("checkpoint"), "gemma2")
+llm = LLM(str(windows), max_num_seqs=3, max_model_len=128, num_gpu_blocks_override=30, max_num_batched_tokens=32,
+          block_size=8)
+llm.generate([{"prompt_token_ids": list(range(1, n))} for n in (40, 30, 60, 50)],
+             SamplingParams(max_tokens=20, ignore_eos=True, temperature=0), use_tqdm=False)
 """
 
 PROCESSES = """
@@ -136,8 +144,9 @@ def test_a_replay_repeats_the_examples(tmp_path: Path):
 
 
 def test_a_replay_repeats_requests_of_every_kind(tmp_path: Path):
-    """Priorities, chunks, stop strings, n > 1, prompt logprobs and grammars are repeated, asynchronously too."""
-    hold_unchanged(record(tmp_path, FEATURES), 2)
+    """Priorities, chunks, stop strings, n > 1, prompt logprobs, grammars (also asynchronously) and windows are repeated."""
+    (tmp_path / "checkpoint").mkdir()
+    hold_unchanged(record(tmp_path, FEATURES), 3)
 
 
 def test_a_replay_repeats_engines_in_other_processes(tmp_path: Path):
