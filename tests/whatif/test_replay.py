@@ -144,7 +144,7 @@ def test_a_replay_repeats_the_examples(tmp_path: Path):
 
 
 def test_a_replay_repeats_requests_of_every_kind(tmp_path: Path):
-    """Priorities, chunks, stop strings, n > 1, prompt logprobs, grammars (also asynchronously) and windows are repeated."""
+    """Priorities, chunks, stop strings, n > 1, prompt logprobs, grammars, asynchronous scheduling, windows."""
     (tmp_path / "checkpoint").mkdir()
     hold_unchanged(record(tmp_path, FEATURES), 3)
 
