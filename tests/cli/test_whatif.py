@@ -59,7 +59,7 @@ def test_the_page_shows_the_variant(run: Path, command: Command):
         assert browser.wait("document.documentElement.dataset.ready")
         options = browser.run("return [...document.querySelectorAll('.step-bar select option')].map((o) => o.text)")
         assert options[1:3] == ["What if: max_num_batched_tokens=4,max_num_seqs=2", "What if: max_num_seqs=3"]
-        assert browser.run("return document.querySelectorAll('.budget.times').length") == 1
+        assert browser.run("return document.querySelectorAll('.budget.time-bar').length") == 1
         browser.run(
             """const engines = document.querySelector('.step-bar select');
             engines.value = 2;
@@ -67,7 +67,7 @@ def test_the_page_shows_the_variant(run: Path, command: Command):
         )
         step = json.loads(browser.run("return JSON.stringify(tracellm.step(1))"))
         assert list(step["scheduled"]) == ["0", "1", "2"]
-        assert browser.run("return document.querySelectorAll('.budget.times').length") == 0
+        assert browser.run("return document.querySelectorAll('.budget.time-bar').length") == 0
         assert "NaN" not in browser.run("return document.getElementById('replay').innerHTML")
         assert browser.log() == []
 

@@ -20,7 +20,7 @@ def a_step(
     hits: dict[str, int] | None = None,
     held: dict[str, tuple[str, str]] | None = None,
     waiting: tuple[str, ...] = (),
-    **more: Any,
+    more: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the attributes of a step; `scheduled` has tokens, computed tokens and phase of each request."""
     held, hits = held or {}, hits or {}
@@ -38,7 +38,7 @@ def a_step(
         names.STEP_HELD_DETAILS: [details for _, details in held.values()],
         names.STEP_RUNNING: list(scheduled),
         names.STEP_WAITING: list(waiting),
-    } | more
+    } | (more or {})
 
 
 def a_trace(*steps: dict[str, Any]) -> Trace:
@@ -53,13 +53,13 @@ SEATS = {"b": ("max_num_seqs", "running=1 limit=1")}
 BLOCKS = {"b": ("no_free_blocks", "needed=2 free=0")}
 EVENTFUL = a_trace(
     a_step(1, {"a": (4, 0, "prefill")}, held={"a": ("token_budget", "budget=4 left=4 wanted=9 given=4"), **SEATS},
-           waiting=("b",), **{names.STEP_NEW: ["a"]}),
+           waiting=("b",), more={names.STEP_NEW: ["a"]}),
     a_step(2, {"a": (5, 4, "prefill")}, held=BLOCKS, waiting=("b",)),
     a_step(3, {"a": (1, 9, "decode")}, held=BLOCKS, waiting=("b",)),
-    a_step(4, {"a": (1, 10, "decode"), "b": (6, 16, "prefill")}, hits={"b": 16}, **{names.STEP_NEW: ["b"]}),
+    a_step(4, {"a": (1, 10, "decode"), "b": (6, 16, "prefill")}, hits={"b": 16}, more={names.STEP_NEW: ["b"]}),
     a_step(5, {"a": (1, 11, "decode")}, held={"b": ("preempted", "by=a needed=1 free=0")}, waiting=("b",),
-           **{names.STEP_PREEMPTED: ["b"]}),
-    a_step(6, {"a": (1, 12, "decode"), "b": (6, 16, "prefill")}, hits={"b": 16}, **{names.STEP_RESUMED: ["b"]}),
+           more={names.STEP_PREEMPTED: ["b"]}),
+    a_step(6, {"a": (1, 12, "decode"), "b": (6, 16, "prefill")}, hits={"b": 16}, more={names.STEP_RESUMED: ["b"]}),
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ function stepRow(run, step, index) {
     cell("running", `${step.running?.length ?? 0}: ${nameList(run, step.running ?? [])}`),
     cell("waiting", String(waiting), why ? h("small", { title: why }, ` ${why}`) : ""),
     cell("blocks", known ? `${number(used)} / ${number(step.total ?? 0)}` : "?"),
-    cell("time", duration(step.us), step.recording ? h("small", {}, ` ${t("page.list.recording", { time: duration(step.recording) })}`) : ""),
+    cell("time", step.us === undefined ? "" : duration(step.us), step.recording ? h("small", {}, ` ${t("page.list.recording", { time: duration(step.recording) })}`) : ""),
     cell("changes", changeSentences(run, step).join(" ")),
     cell("sampled", texts.slice(0, MOST_TEXTS).join(" · ") + (texts.length > MOST_TEXTS ? " …" : "")),
   );
