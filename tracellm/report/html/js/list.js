@@ -15,9 +15,9 @@ const MOST_NAMES = 8;
 const MOST_TEXTS = 12;
 
 /**
- * Return the list of the selected engine's steps, and a function that brings it up to date.
+ * Return the list of the selected engine's steps, and a function that brings it up to date; it may show other steps.
  * @param {Run} run
- * @returns {{element: HTMLElement, update: () => void}}
+ * @returns {{element: HTMLElement, update: (run?: Run) => void}}
  */
 export function stepList(run) {
   const rows = h("div", { class: "step-rows", role: "rowgroup" });
@@ -33,14 +33,17 @@ export function stepList(run) {
     ),
     rows,
   );
+  let shown = run;
   const fillRows = () => {
-    const { steps } = run.engines[selected.engine];
+    const { steps } = shown.engines[selected.engine];
     const first = Math.max(0, Math.floor(frame.scrollTop / ROW_PIXELS) - 5);
     const last = Math.min(steps.length, first + Math.ceil((frame.clientHeight || 400) / ROW_PIXELS) + 10);
     rows.replaceChildren(...steps.slice(first, last).map((step, i) => stepRow(run, step, first + i)));
   };
-  const update = () => {
-    rows.style.height = `${run.engines[selected.engine].steps.length * ROW_PIXELS}px`;
+  /** @param {Run} [changed] */
+  const update = (changed = run) => {
+    shown = changed;
+    rows.style.height = `${shown.engines[selected.engine].steps.length * ROW_PIXELS}px`;
     const top = selected.step * ROW_PIXELS;
     const height = frame.clientHeight - ROW_PIXELS;
     if (top < frame.scrollTop || top + ROW_PIXELS > frame.scrollTop + height) {

@@ -6,6 +6,7 @@ import { ganttPicture } from "./gantt.js";
 import { languageButton, showOtherLanguage } from "./languages.js";
 import { stepList } from "./list.js";
 import { heldReason } from "./names.js";
+import { Predictor, predictViews } from "./predict.js";
 import { phases, Replay, slots } from "./replay.js";
 import { fromHash, onSelect, select, selected, stepIndex, toHash } from "./selection.js";
 import { diagramControls } from "./sequence.js";
@@ -24,12 +25,14 @@ async function start() {
   const replays = run.engines.map((engine) => new Replay(engine, run.requests));
   const player = new Player(run);
   Object.assign(selected, run.engines.length ? fromHash(run, location.hash) : {});
-  let update = mountViews(run, replays, player);
+  const predictor = new Predictor(run, replays);
+  player.limit = () => predictor.limit;
+  let update = mountViews(run, replays, player, predictor);
   const switchLanguage = async () => {
     setTexts(run.texts, await showOtherLanguage(language()));
     diagramControls();
     languageButton(switchLanguage);
-    update = mountViews(run, replays, player);
+    update = mountViews(run, replays, player, predictor);
   };
   languageButton(switchLanguage);
   onSelect(() => update());
@@ -40,9 +43,9 @@ async function start() {
     select({ request: null, block: null, ...fromHash(run, location.hash) });
     document.getElementById("replay")?.scrollIntoView();
   });
-  document.addEventListener("keydown", (event) => pressKey(event, player));
+  document.addEventListener("keydown", (event) => pressKey(event, player, predictor));
   if (location.hash.includes("=")) document.getElementById("replay")?.scrollIntoView();
-  expose(run, replays);
+  expose(run, replays, predictor);
   document.documentElement.dataset.ready = "true";
 }
 
@@ -51,10 +54,11 @@ async function start() {
  * @param {Run} run
  * @param {Replay[]} replays
  * @param {Player} player
+ * @param {Predictor} predictor
  * @returns {() => void}
  */
-function mountViews(run, replays, player) {
-  const showReplay = mountReplay(run, replays, player);
+function mountViews(run, replays, player, predictor) {
+  const showReplay = mountReplay(run, player, predictor);
   const table = run.engines.length ? requestTable(run, replays) : null;
   document.getElementById("request-table")?.replaceChildren(...(table ? [table.element] : []));
   table?.update();
@@ -67,31 +71,40 @@ function mountViews(run, replays, player) {
 /**
  * Show requests and the selected step in their place, and return a function that shows them again after a change.
  * @param {Run} run
- * @param {Replay[]} replays
  * @param {Player} player
+ * @param {Predictor} predictor
  * @returns {() => void}
  */
-function mountReplay(run, replays, player) {
+function mountReplay(run, player, predictor) {
   const place = document.getElementById("replay");
   if (!place || !run.engines.length) return () => {};
   const frame = h("div", {});
   const bar = stepBar(run, player);
   const panels = h("div", { id: "step" });
   const list = stepList(run);
+  const predict = predictViews(predictor, () => player.playing && player.toggle());
+  bar.element.append(...predict.controls);
   /** @type {ReturnType<typeof ganttPicture> | null} */
   let picture = null;
-  let drawn = "";
+  /** @type {unknown[]} */
+  let drawn = [];
   const update = () => {
     const focused = panels.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
-    if (drawn !== (drawn = `${selected.engine} ${place.clientWidth}`)) {
-      picture = ganttPicture(run, place.clientWidth);
+    const view = predictor.view();
+    const shown = [view.run, selected.engine, place.clientWidth];
+    if (shown.some((value, i) => value !== drawn[i])) {
+      drawn = shown;
+      picture = ganttPicture(view.run, place.clientWidth);
       frame.replaceChildren(picture.element);
     }
-    for (const part of [picture, bar, list]) part?.update();
-    panels.replaceChildren(...stepPanels(run, replays[selected.engine]));
+    picture?.update();
+    bar.update();
+    predict.update();
+    list.update(view.run);
+    panels.replaceChildren(...stepPanels(view.run, view.replay));
     if (focused) /** @type {HTMLElement | null} */ (panels.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
   };
-  place.replaceChildren(frame, bar.element, list.element, panels);
+  place.replaceChildren(frame, bar.element, predict.panel, list.element, panels);
   update();
   return update;
 }
@@ -99,14 +112,15 @@ function mountReplay(run, replays, player) {
 /**
  * @param {KeyboardEvent} event
  * @param {Player} player
+ * @param {Predictor} predictor
  */
-function pressKey(event, player) {
+function pressKey(event, player, predictor) {
   const target = /** @type {HTMLElement} */ (event.target);
   const replay = document.getElementById("replay");
   if (event.ctrlKey || event.metaKey || event.altKey || !replay || !inView(replay)) return;
   if (target.closest("input, textarea, select, .scroll") && target.getAttribute("type") !== "range") return;
-  if (event.key === " " && target.closest("button, summary, a")) return;
-  if (player.key(event.key)) event.preventDefault();
+  if ((event.key === " " || event.key === "Enter") && target.closest("button, summary, a")) return;
+  if (predictor.key(event.key) || player.key(event.key)) event.preventDefault();
 }
 
 /** @param {Element} element */
@@ -116,11 +130,12 @@ function inView(element) {
 }
 
 /**
- * Give the browser's console `tracellm.goto(n)` and `tracellm.step(n)`.
+ * Give the browser's console `tracellm.goto(n)`, `tracellm.step(n)` and `tracellm.score()`.
  * @param {Run} run
  * @param {Replay[]} replays
+ * @param {Predictor} predictor
  */
-function expose(run, replays) {
+function expose(run, replays, predictor) {
   Object.assign(window, {
     tracellm: {
       /** Show step `n`. @param {number} n */
@@ -133,6 +148,8 @@ function expose(run, replays) {
         const [engine, step] = findStep(run, n);
         return stepFacts(run, replays[engine], step);
       },
+      /** Return the score of Predict mode: `{right, asked, answers}`. */
+      score: () => predictor.score(),
     },
   });
 }

@@ -7,10 +7,11 @@
  * @property {number} step index of the step in the engine's list
  * @property {number | null} request row of the request
  * @property {number | null} block
+ * @property {boolean} predict whether the steps after the selected one are hidden, and a question is asked
  */
 
 /** @type {Selection} */
-export const selected = { engine: 0, step: 0, request: null, block: null };
+export const selected = { engine: 0, step: 0, request: null, block: null, predict: false };
 
 /** @type {((before: Selection) => void)[]} */
 const listeners = [];
@@ -43,6 +44,7 @@ export function toHash(run) {
   parts.set("step", String(run.engines[selected.engine].steps[selected.step].n));
   if (selected.request !== null) parts.set("request", run.requests[selected.request].id);
   if (selected.block !== null) parts.set("block", String(selected.block));
+  if (selected.predict) parts.set("predict", "1");
   return `#${parts}`;
 }
 
@@ -63,6 +65,7 @@ export function fromHash(run, hash) {
   const request = run.requests.findIndex((one) => one.id === parts.get("request"));
   if (request >= 0) found.request = request;
   if (/^\d+$/.test(parts.get("block") ?? "")) found.block = Number(parts.get("block"));
+  if (parts.has("predict")) found.predict = parts.get("predict") === "1";
   return found;
 }
 

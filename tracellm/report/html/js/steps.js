@@ -23,6 +23,8 @@ export class Player {
     /** @type {ReturnType<typeof setInterval> | null} */
     this.timer = null;
     this.speed = SPEEDS[1];
+    /** Return the index of the last step that may be shown. */
+    this.limit = () => Infinity;
   }
 
   get playing() {
@@ -30,7 +32,7 @@ export class Player {
   }
 
   get last() {
-    return this.run.engines[selected.engine].steps.length - 1;
+    return Math.min(this.limit(), this.run.engines[selected.engine].steps.length - 1);
   }
 
   /** @param {number} step */
@@ -44,7 +46,7 @@ export class Player {
     if (this.timer !== null) {
       clearInterval(this.timer);
       this.timer = null;
-    } else {
+    } else if (!selected.predict) {
       if (selected.step === this.last) this.go(0);
       this.timer = setInterval(() => {
         if (selected.step === this.last) this.toggle();
@@ -134,14 +136,15 @@ export function stepBar(run, player) {
     const { steps } = run.engines[selected.engine];
     const n = number(steps[selected.step].n);
     engines.value = String(selected.engine);
-    slider.max = String(steps.length - 1);
+    slider.max = String(player.last);
     slider.value = String(selected.step);
     slider.setAttribute("aria-valuetext", t("page.step", { n }));
-    position.textContent = t("page.of", { n, all: number(/** @type {Step} */ (steps.at(-1)).n) });
+    position.textContent = selected.predict ? t("page.step", { n }) : t("page.of", { n, all: number(/** @type {Step} */ (steps.at(-1)).n) });
     play.textContent = player.playing ? "❙❙" : "▶▶";
     play.title = t(player.playing ? "page.pause" : "page.play");
     play.setAttribute("aria-label", play.title);
     play.setAttribute("aria-pressed", String(player.playing));
+    play.toggleAttribute("disabled", selected.predict);
   };
   return { element, update };
 }

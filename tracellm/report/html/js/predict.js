@@ -1,0 +1,217 @@
+/**
+ * Predict mode: hides the steps after the selected one, asks about the next, and keeps the score.
+ *
+ * The views get a run that ends with the selected step, so none of them can show an answer. One can go back, and forwards
+ * again to the last step that was reached; further only through the question.
+ */
+
+import { h } from "./dom.js";
+import { questionAbout } from "./questions.js";
+import { Replay } from "./replay.js";
+import { onSelect, select, selected } from "./selection.js";
+import { number, t } from "./text.js";
+
+/** @typedef {import("./data.js").Run} Run */
+/** @typedef {import("./questions.js").Question} Question */
+
+/**
+ * Return a run without an engine's steps after one.
+ * @param {Run} run
+ * @param {number} engine
+ * @param {number} index
+ * @returns {Run}
+ */
+export function runUpTo(run, engine, index) {
+  return { ...run, engines: run.engines.map((one, i) => (i === engine ? { ...one, steps: one.steps.slice(0, index + 1) } : one)) };
+}
+
+/** State of Predict mode: answers, and the last step of each engine that may be shown. */
+export class Predictor {
+  /**
+   * @param {Run} run
+   * @param {Replay[]} replays
+   */
+  constructor(run, replays) {
+    this.run = run;
+    this.replays = replays;
+    /** @type {Map<string, {engine: number, step: number, kind: string, choice: number, right: boolean}>} */
+    this.answers = new Map();
+    /** @type {Map<number, number>} */
+    this.reached = new Map();
+    /** @type {{key: string, run: Run, replay: Replay} | null} */
+    this.shown = null;
+    this.reach(selected.step);
+    onSelect((before) => {
+      if (!before.predict) this.reached.clear();
+      this.reach(selected.step);
+    });
+  }
+
+  /** @param {number} step */
+  reach(step) {
+    this.reached.set(selected.engine, Math.max(step, this.reached.get(selected.engine) ?? 0));
+  }
+
+  /** Return the index of the last step that one may go to. */
+  get limit() {
+    return selected.predict ? (this.reached.get(selected.engine) ?? 0) : Infinity;
+  }
+
+  /** Return the run and the replay that the views show. */
+  view() {
+    const { engine, step } = selected;
+    if (!selected.predict) return { run: this.run, replay: this.replays[engine] };
+    const key = `${engine} ${step}`;
+    if (this.shown?.key !== key) {
+      const run = runUpTo(this.run, engine, step);
+      this.shown = { key, run, replay: new Replay(run.engines[engine], run.requests) };
+    }
+    return this.shown;
+  }
+
+  /** Return whether a step follows the selected one. */
+  get hasNext() {
+    return selected.step + 1 < this.run.engines[selected.engine].steps.length;
+  }
+
+  /** Return the question about the step after the selected one, in the page's language. */
+  get question() {
+    return questionAbout(this.run, this.replays[selected.engine], selected.step + 1);
+  }
+
+  get answer() {
+    return this.answers.get(`${selected.engine} ${selected.step + 1}`);
+  }
+
+  /** @param {number} choice */
+  choose(choice) {
+    const { question } = this;
+    if (!question || this.answer || choice >= question.choices.length) return;
+    const step = this.run.engines[selected.engine].steps[selected.step + 1].n;
+    const right = choice === question.right;
+    this.answers.set(`${selected.engine} ${selected.step + 1}`, { engine: selected.engine, step, kind: question.kind, choice, right });
+    this.reach(selected.step + 1);
+    select({});
+  }
+
+  /** Go on to the next step. */
+  goOn() {
+    if (this.hasNext) select({ step: selected.step + 1 });
+  }
+
+  /** Forget all answers, and begin with the first step. */
+  restart() {
+    this.answers.clear();
+    this.reached.clear();
+    select({ step: 0 });
+  }
+
+  /** Return the score: `{right, asked, answers}`. */
+  score() {
+    const answers = [...this.answers.values()].map(({ engine, step, kind, right }) => ({ engine, step, kind, right }));
+    return { right: answers.filter(({ right }) => right).length, asked: answers.length, answers };
+  }
+
+  /**
+   * Handle a key; return whether it was one of the question's: 1 to 9 choose, Enter continues.
+   * @param {string} key
+   */
+  key(key) {
+    if (!selected.predict) return false;
+    const open = !this.answer && this.question !== null;
+    if (key === "Enter" && !open && this.hasNext) this.goOn();
+    else if (/^[1-9]$/.test(key) && open) this.choose(Number(key) - 1);
+    else return false;
+    return true;
+  }
+}
+
+/**
+ * Return the switch and the score for the toolbar, the panel with the question, and a function that brings them up to
+ * date.
+ * @param {Predictor} predictor
+ * @param {() => void} stopPlaying
+ */
+export function predictViews(predictor, stopPlaying) {
+  const toggle = h(
+    "button",
+    {
+      type: "button",
+      class: "predict-switch",
+      title: t("page.predict.lead"),
+      onclick: () => {
+        stopPlaying();
+        select({ predict: !selected.predict });
+      },
+    },
+    t("page.predict"),
+  );
+  const score = h("output", { class: "score", "aria-label": t("page.predict.score") });
+  const panel = h("div", { class: "quiz" });
+  const update = () => {
+    const { right, asked } = predictor.score();
+    toggle.setAttribute("aria-pressed", String(selected.predict));
+    score.textContent = asked ? t("page.predict.of", { right, asked }) : "";
+    score.hidden = !asked;
+    panel.hidden = !selected.predict;
+    const hadFocus = panel.contains(document.activeElement);
+    panel.replaceChildren(...(selected.predict ? quiz(predictor) : []));
+    if (hadFocus) /** @type {HTMLElement | null} */ (panel.querySelector(".go-on, .ask"))?.focus({ preventScroll: true });
+  };
+  return { controls: [toggle, score], panel, update };
+}
+
+/**
+ * Return the question about the next step, with its answer if it has one.
+ * @param {Predictor} predictor
+ */
+function quiz(predictor) {
+  if (!predictor.hasNext) {
+    const { right, asked } = predictor.score();
+    return [
+      h("p", { class: "ask", tabindex: "-1" }, t("page.predict.end"), asked ? ` ${t("page.predict.end.score", { right, asked })}` : ""),
+      h("button", { type: "button", class: "restart", onclick: () => predictor.restart() }, t("page.predict.again")),
+    ];
+  }
+  const { question, answer } = predictor;
+  const n = number(predictor.run.engines[selected.engine].steps[selected.step + 1].n);
+  const goOn = h("button", { type: "button", class: answer || !question ? "go-on" : "skip", onclick: () => predictor.goOn() }, t(answer || !question ? "page.predict.continue" : "page.predict.skip", { n }));
+  if (!question) return [h("p", { class: "ask", tabindex: "-1" }, t("page.predict.noquestion", { n })), goOn];
+  return [
+    h("p", { class: "ask", tabindex: "-1", id: "ask" }, question.text),
+    question.facts.length ? h("ul", { class: "quiz-facts" }, ...question.facts.map((fact) => h("li", {}, fact))) : "",
+    h("ol", { class: "choices", "aria-labelledby": "ask" }, ...question.choices.map((_, i) => h("li", {}, choiceButton(predictor, question, i)))),
+    h("div", { class: "verdict", role: "status" }, ...(answer ? verdict(question, answer.right) : [])),
+    h("p", { class: "quiz-foot" }, goOn, h("small", {}, t(answer ? "page.predict.keys.continue" : "page.predict.keys"))),
+  ];
+}
+
+/**
+ * @param {Predictor} predictor
+ * @param {Question} question
+ * @param {number} i
+ */
+function choiceButton(predictor, question, i) {
+  const { answer } = predictor;
+  const mark = !answer ? "" : i === question.right ? "right" : i === answer.choice ? "wrong" : "other";
+  const sign = { right: "✓", wrong: "✗", other: "", "": "" }[mark];
+  return h(
+    "button",
+    { type: "button", class: `choice ${mark}`, disabled: Boolean(answer), "aria-keyshortcuts": i + 1, onclick: () => predictor.choose(i) },
+    h("kbd", {}, i + 1),
+    h("span", {}, question.choices[i].text),
+    sign && h("span", { class: "mark", role: "img", "aria-label": t(`page.predict.mark.${mark}`) }, sign),
+  );
+}
+
+/**
+ * Return whether the answer was right, the right one, and the reason.
+ * @param {Question} question
+ * @param {boolean} right
+ */
+function verdict(question, right) {
+  return [
+    h("p", {}, h("strong", {}, t(right ? "page.predict.right" : "page.predict.wrong")), " ", right ? "" : t("page.predict.answer", { text: question.choices[question.right].text })),
+    ...question.because.map((sentence) => h("p", { class: "because" }, sentence)),
+  ];
+}
