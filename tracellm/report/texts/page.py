@@ -172,19 +172,19 @@ EN = {
     "page.predict.outputs": "Output tokens so far: {each}.",
     "page.predict.progress": "{name}: {n} of at most {limit}",
     "page.predict.ended": "Finished in the step before: {names}.",
-    "page.predict.got": "It gets {blocks}.",
-    "page.predict.because.scheduled": "Running requests come first, then the waiting queue in its order, as long as the "
-    "token budget, max_num_seqs and the free blocks allow.",
+    "page.predict.got": "It gets: {blocks}.",
+    "page.predict.because.scheduled": "Running requests come first, then the waiting queue in its order, as long as "
+    "the token budget, max_num_seqs and the free blocks allow.",
     "page.predict.because.order": "The waiting queue is served in its order, after the running requests.",
-    "page.predict.because.preempted": "A running request needed a block when none was free; the request at the end of "
-    "the running queue gives its blocks back.",
-    "page.predict.because.enough": "There are enough free blocks for all running requests.",
-    "page.predict.because.hit": "Only full blocks of {size} tokens are found in the cache, and the last token is always "
-    "computed.",
+    "page.predict.because.preempted": "A running request needed a block that was not free. The last request of the "
+    "running queue gave its blocks back, or with priority scheduling the least urgent one.",
+    "page.predict.because.enough": "No running request needs a block that is not free.",
+    "page.predict.because.hit": "Only full blocks of {size} tokens are found in the cache, and the last token is "
+    "always computed.",
     "page.predict.because.table": "Its {had:block|blocks} had room for {room:token|tokens}; after this step it has "
     "{needs} computed.",
-    "page.predict.because.block": "It gets block {block}, the head of the free queue: blocks come in the order in which "
-    "they became free.",
+    "page.predict.because.block": "It gets block {block}, the head of the free queue: blocks come in the order in "
+    "which they became free.",
     "page.predict.because.evicted": "Block {block} still held cached content of request {name}, which is evicted.",
     "page.predict.because.evictions": "New owners got {blocks}, whose cached content is lost.",
     "page.predict.because.noeviction": "{n:new block|new blocks}, none with cached content.",
@@ -373,11 +373,13 @@ ZH = {
     "page.predict.outputs": "已输出的 token：{each}。",
     "page.predict.progress": "{name}：{n} 个，最多 {limit} 个",
     "page.predict.ended": "上一步已结束：{names}。",
-    "page.predict.got": "得到 {blocks}。",
-    "page.predict.because.scheduled": "先调度运行中的请求，再按顺序调度等待队列，直到 token 预算、max_num_seqs 或空闲块用尽。",
+    "page.predict.got": "得到的块：{blocks}。",
+    "page.predict.because.scheduled": "先调度运行中的请求，再按顺序调度等待队列，"
+    "直到 token 预算、max_num_seqs 或空闲块用尽。",
     "page.predict.because.order": "先调度运行中的请求，再按顺序调度等待队列。",
-    "page.predict.because.preempted": "某个运行中的请求需要新块而没有空闲块，运行队列末尾的请求归还它的块。",
-    "page.predict.because.enough": "空闲块足够所有运行中的请求使用。",
+    "page.predict.because.preempted": "运行中的请求需要新块而空闲块不足："
+    "运行队列末尾的请求归还它的块；按优先级调度时则是优先级最低的请求。",
+    "page.predict.because.enough": "运行中的请求都没有缺少空闲块。",
     "page.predict.because.hit": "缓存按 {size} 个 token 的满块命中，最后一个 token 总要计算。",
     "page.predict.because.table": "它已有的 {had:,} 块可存 {room:,} 个 token；这一步之后已计算 {needs} 个。",
     "page.predict.because.block": "它得到空闲队列头部的块 {block}：先空闲的块先分配。",

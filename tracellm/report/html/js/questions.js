@@ -307,10 +307,12 @@ function askScheduled(transition) {
     listed.filter((r) => !step.new?.includes(r) && !step.resumed?.includes(r)),
     ...listed.map((r) => listed.filter((one) => one !== r)),
   ];
+  const wrong = transition.shuffled(sets.slice(0, 6)).concat(sets.slice(6)).map((set) => requestSet(transition, set));
+  if (new Set([right, ...wrong].map(({ value }) => value)).size < 3) return null;
   return {
     event: right.value !== requestSet(transition, rowsBefore.keys()).value,
     right,
-    wrong: transition.shuffled(sets.slice(0, 6)).concat(sets.slice(6)).map((set) => requestSet(transition, set)),
+    wrong,
     because: [
       ended.size ? t("page.predict.ended", { names: transition.names([...ended]) }) : "",
       t("page.predict.because.scheduled"),
@@ -400,7 +402,7 @@ function askWait(transition) {
   if (!subjects.length) return null;
   const r = transition.pick(subjects);
   const [, code, details] = /** @type {[number, string, string]} */ (held.get(r));
-  const ahead = code === "behind" ? [...held.keys()].filter((other) => other !== r && details.includes(`request=${run.requests[other].id} `)) : [];
+  const ahead = code === "behind" ? [...held.keys()].filter((other) => other !== r && ` ${details} `.includes(` request=${run.requests[other].id} `)) : [];
   const falseOnes = transition.shuffled(falseReasons(transition, r, code, details));
   return {
     event: !(last.held ?? []).some(([other, before]) => other === r && before === code),
@@ -432,7 +434,7 @@ function falseReasons({ step, engine, rows, held, replay, run, index }, r, code,
   if (wanted && step.total && step.free >= needed && !step.preempted?.length) found.push(["no_free_blocks", `needed=${needed} free=0`]);
   for (const other of served) found.push(["behind", `request=${run.requests[other].id} cause=${code === "max_num_seqs" ? "no_free_blocks" : "max_num_seqs"}`]);
   const wasPreempted = replay.engine.steps.slice(0, index + 1).some(({ preempted }) => preempted?.includes(r));
-  const by = served.find((other) => !details.includes(`by=${run.requests[other].id}`));
+  const by = served.find((other) => !` ${details} `.includes(` by=${run.requests[other].id} `));
   if (by !== undefined && (code === "preempted" || !wasPreempted)) found.push(["preempted", `by=${run.requests[by].id} needed=1 free=0`]);
   return found;
 }
@@ -442,7 +444,7 @@ function askPreempted(transition) {
   const { step, last } = transition;
   const preempted = step.preempted ?? [];
   const running = (last.running ?? []).filter((r) => !(last.finished ?? []).some(([ended]) => ended === r));
-  const short = last.free <= running.length;
+  const short = last.free < 2;
   if (preempted.length > 1 || !running.length || (!preempted.length && !short)) return null;
   const right = requestSet(transition, preempted);
   return {
