@@ -74,6 +74,12 @@ export class Predictor {
     return selected.step + 1 < this.run.engines[selected.engine].steps.length;
   }
 
+  /** Return the number of the step after the selected one. */
+  get nextNumber() {
+    const step = this.run.engines[selected.engine].steps[selected.step + 1];
+    return step ? number(step.n) : "";
+  }
+
   /** Return the question about the step after the selected one, in the page's language. */
   get question() {
     return questionAbout(this.run, this.replays[selected.engine], selected.step + 1);
@@ -147,42 +153,59 @@ export function predictViews(predictor, stopPlaying) {
     t("page.predict"),
   );
   const score = h("output", { class: "score", "aria-label": t("page.predict.score") });
-  const panel = h("div", { class: "quiz" });
+  const asked = h("div", {});
+  const verdict = h("div", { class: "verdict", role: "status" });
+  const foot = h("p", { class: "quiz-foot" });
+  const panel = h("section", { class: "quiz", "aria-label": t("page.predict") }, asked, verdict, foot);
   const update = () => {
-    const { right, asked } = predictor.score();
+    const found = predictor.score();
     toggle.setAttribute("aria-pressed", String(selected.predict));
-    score.textContent = asked ? t("page.predict.of", { right, asked }) : "";
-    score.hidden = !asked;
+    score.textContent = found.asked ? t("page.predict.of", found) : "";
+    score.hidden = !found.asked;
     panel.hidden = !selected.predict;
     const hadFocus = panel.contains(document.activeElement);
-    panel.replaceChildren(...(selected.predict ? quiz(predictor) : []));
-    if (hadFocus) /** @type {HTMLElement | null} */ (panel.querySelector(".go-on, .ask"))?.focus({ preventScroll: true });
+    const question = selected.predict ? predictor.question : null;
+    asked.replaceChildren(...(selected.predict ? questionParts(predictor, question) : []));
+    verdict.replaceChildren(...(question && predictor.answer ? verdictParts(question, predictor.answer.right) : []));
+    foot.replaceChildren(...(selected.predict ? footParts(predictor, question) : []));
+    if (hadFocus) /** @type {HTMLElement | null} */ (panel.querySelector(".go-on") ?? panel.querySelector(".ask"))?.focus({ preventScroll: true });
   };
   return { controls: [toggle, score], panel, update };
 }
 
 /**
- * Return the question about the next step, with its answer if it has one.
+ * Return the question about the next step and its choices, or why there is none.
  * @param {Predictor} predictor
+ * @param {Question | null} question
  */
-function quiz(predictor) {
+function questionParts(predictor, question) {
+  /** @param {string} text */
+  const title = (text) => h("h3", { class: "ask", id: "ask", tabindex: "-1" }, text);
   if (!predictor.hasNext) {
     const { right, asked } = predictor.score();
-    return [
-      h("p", { class: "ask", tabindex: "-1" }, t("page.predict.end"), asked ? ` ${t("page.predict.end.score", { right, asked })}` : ""),
-      h("button", { type: "button", class: "restart", onclick: () => predictor.restart() }, t("page.predict.again")),
-    ];
+    return [title(t("page.predict.end")), asked ? h("p", {}, t("page.predict.end.score", { right, asked })) : ""];
   }
-  const { question, answer } = predictor;
-  const n = number(predictor.run.engines[selected.engine].steps[selected.step + 1].n);
-  const goOn = h("button", { type: "button", class: answer || !question ? "go-on" : "skip", onclick: () => predictor.goOn() }, t(answer || !question ? "page.predict.continue" : "page.predict.skip", { n }));
-  if (!question) return [h("p", { class: "ask", tabindex: "-1" }, t("page.predict.noquestion", { n })), goOn];
+  if (!question) return [title(t("page.predict.noquestion", { n: predictor.nextNumber }))];
   return [
-    h("p", { class: "ask", tabindex: "-1", id: "ask" }, question.text),
+    title(question.text),
     question.facts.length ? h("ul", { class: "quiz-facts" }, ...question.facts.map((fact) => h("li", {}, fact))) : "",
     h("ol", { class: "choices", "aria-labelledby": "ask" }, ...question.choices.map((_, i) => h("li", {}, choiceButton(predictor, question, i)))),
-    h("div", { class: "verdict", role: "status" }, ...(answer ? verdict(question, answer.right) : [])),
-    h("p", { class: "quiz-foot" }, goOn, h("small", {}, t(answer ? "page.predict.keys.continue" : "page.predict.keys"))),
+  ];
+}
+
+/**
+ * Return the button that goes on, and the keys.
+ * @param {Predictor} predictor
+ * @param {Question | null} question
+ */
+function footParts(predictor, question) {
+  /** @param {string} name @param {string} key @param {() => void} action */
+  const button = (name, key, action) => h("button", { type: "button", class: name, onclick: action }, t(key, { n: predictor.nextNumber }));
+  if (!predictor.hasNext) return [button("restart", "page.predict.again", () => predictor.restart())];
+  const open = question && !predictor.answer;
+  return [
+    open ? button("skip", "page.predict.skip", () => predictor.goOn()) : button("go-on", "page.predict.continue", () => predictor.goOn()),
+    h("small", {}, t(open ? "page.predict.keys" : "page.predict.keys.continue")),
   ];
 }
 
@@ -209,7 +232,7 @@ function choiceButton(predictor, question, i) {
  * @param {Question} question
  * @param {boolean} right
  */
-function verdict(question, right) {
+function verdictParts(question, right) {
   return [
     h("p", {}, h("strong", {}, t(right ? "page.predict.right" : "page.predict.wrong")), " ", right ? "" : t("page.predict.answer", { text: question.choices[question.right].text })),
     ...question.because.map((sentence) => h("p", { class: "because" }, sentence)),

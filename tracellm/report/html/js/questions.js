@@ -88,7 +88,7 @@ class Transition {
 
   /** @param {number[]} rows */
   names(rows) {
-    return rows.length ? rows.map((r) => this.name(r)).join(t("step.comma")) : t("page.predict.none");
+    return rows.map((r) => this.name(r)).join(t("step.comma"));
   }
 
   /** Return why a request was held, or "". @param {number} r */
@@ -270,7 +270,8 @@ function wrongNumbers(transition, right, fromRun) {
  */
 function requestSet(transition, rows) {
   const ordered = [...new Set(rows)].sort((one, other) => one - other);
-  return choice(ordered.join(",") || NONE, transition.names(ordered));
+  if (!ordered.length) return choice(NONE, t("page.predict.none"));
+  return choice(ordered.join(","), t(ordered.length > 1 ? "step.names" : "step.name", { names: transition.names(ordered) }));
 }
 
 /** @param {Transition} transition @returns {Draft | null} */
