@@ -170,7 +170,7 @@ EN = {
     "page.predict.text": "Text before it: {text}",
     "page.predict.drawn": "The token is drawn at random with these probabilities.",
     "page.predict.outputs": "Output tokens so far: {each}.",
-    "page.predict.progress": "request {name} {n} of at most {limit}",
+    "page.predict.progress": "request {name}: {n} of at most {limit}",
     "page.predict.ended": "Finished in the step before: {names}.",
     "page.predict.got": "It gets: {blocks}.",
     "page.predict.because.scheduled": "Running requests come first, then the waiting queue in its order, as long as "
@@ -371,7 +371,7 @@ ZH = {
     "page.predict.text": "此前的文本：{text}",
     "page.predict.drawn": "token 按这些概率随机抽取。",
     "page.predict.outputs": "已输出的 token：{each}。",
-    "page.predict.progress": "请求 {name} {n} 个（最多 {limit} 个）",
+    "page.predict.progress": "请求 {name}：{n} 个（最多 {limit} 个）",
     "page.predict.ended": "上一步已结束：{names}。",
     "page.predict.got": "得到的块：{blocks}。",
     "page.predict.because.scheduled": "先调度运行中的请求，再按顺序调度等待队列，"
