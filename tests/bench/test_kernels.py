@@ -12,7 +12,7 @@ from tests.cli.conftest import Command
 from tests.engine.ops.implementations import need_triton
 from tracellm.bench import kernels, machine
 from tracellm.bench.figures import Spread
-from tracellm.bench.kernels import OnCpu, OnGpu, Turn
+from tracellm.bench.kernels import OnCpu, OnGpu, Timer
 
 
 class Cuda:
@@ -90,7 +90,7 @@ def test_what_asking_takes_is_told_apart() -> None:
     before = len(cuda.calls)
     assert turn.launch_seconds() > 0
     assert len(cuda.calls) - before == 1000
-    on_cpu: Turn = OnCpu(cuda.copies(2))
+    on_cpu: Timer = OnCpu(cuda.copies(2))
     assert on_cpu.launch_seconds() is None
 
 

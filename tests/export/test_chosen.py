@@ -3,7 +3,7 @@
 from tests.export.runs import run_of_two
 from tests.report.traces import hello
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.timeline import flows, lives
+from tracellm.report.export.timeline import flows, request_tracks
 from tracellm.trace import names
 from tracellm.trace.model import Link, Process, Span, Trace
 from tracellm.trace.names import LEVELS
@@ -14,7 +14,7 @@ def test_everything_without_a_choice():
     trace = run_of_two()
     chosen = Chosen(trace)
     assert chosen.spans() is trace.spans
-    assert len(chosen.calls) + len(chosen.lives) == len(trace.spans)
+    assert len(chosen.calls) + len(chosen.requests) == len(trace.spans)
 
 
 def test_down_to_a_level():
@@ -121,7 +121,7 @@ def test_a_life_has_phases():
         step(700, ["a"], ["decode"]),
         step(1000, ["a"], ["prefill"]),
     ]
-    [actual] = lives(Trace([life, *steps]))
+    [actual] = request_tracks(Trace([life, *steps]))
     assert actual.name == "request a"
     assert [(phase.name, phase.start_ns, phase.end_ns) for phase in actual.phases] == [
         ("waiting", 0, 100), ("prefill", 100, 200), ("decode", 200, 400),

@@ -38,7 +38,7 @@ from tracellm.engine.model_executor.ops import Ops, make_ops, using_ops
 from tracellm.engine.model_executor.ops.choice import choose_ops
 from tracellm.report.texts import Language, text
 
-__all__ = ["Case", "Row", "Sizes", "Turn", "cases", "kernels", "make_turn"]
+__all__ = ["Case", "Row", "Sizes", "Timer", "cases", "kernels", "make_timer"]
 
 _COLD_BYTES = 1 << 28
 _MOST_COPIES = 64
@@ -117,21 +117,21 @@ def _measured(
 ) -> list[Row]:
     """Measure one operation, alternating between its implementations."""
     with torch.inference_mode():
-        turns = {name: make_turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
-        taken: dict[str, list[float]] = {name: [] for name in turns}
-        launches: dict[str, list[float]] = {name: [] for name in turns}
-        for name in interleaved(list(turns), repeats):
-            taken[name].append(turns[name].seconds())
-            launching = turns[name].launch_seconds()
+        timers = {name: make_timer(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
+        times: dict[str, list[float]] = {name: [] for name in timers}
+        launches: dict[str, list[float]] = {name: [] for name in timers}
+        for name in interleaved(list(timers), repeats):
+            times[name].append(timers[name].seconds())
+            launching = timers[name].launch_seconds()
             launches[name] += [] if launching is None else [launching]
-    return [_row(case, tokens, name, taken[name], launches[name], ceilings) for name in turns]
+    return [_row(case, tokens, name, times[name], launches[name], ceilings) for name in timers]
 
 
 def _row(
-    case: "Case", tokens: int, name: str, taken: Sequence[float], launches: Sequence[float], ceilings: Ceilings
+    case: "Case", tokens: int, name: str, times: Sequence[float], launches: Sequence[float], ceilings: Ceilings
 ) -> Row:
     """Return the row, from each repeat's seconds for a call and, on a GPU, for its launch."""
-    spread = Spread.of([seconds * 1e6 for seconds in taken])
+    spread = Spread.of([seconds * 1e6 for seconds in times])
     median = spread.median / 1e6
     return Row(
         case=case.name,
@@ -344,7 +344,7 @@ def _copies(num_bytes: int) -> int:
 # -- the timers --------------------------------------------------------------------------------------------------------
 
 
-class Turn(Protocol):
+class Timer(Protocol):
     """A timer of one operation in one implementation."""
 
     def seconds(self) -> float:
@@ -356,7 +356,7 @@ class Turn(Protocol):
         ...
 
 
-def make_turn(calls: Calls, device: Any) -> Turn:
+def make_timer(calls: Calls, device: Any) -> Timer:
     """Return a timer, after a call on each copy that compiles, tunes and touches all memory."""
     for call in calls:
         call()
@@ -373,7 +373,7 @@ class OnCpu:
             self._count = min(_MOST_CALLS, max(2 * self._count, int(_TURN_SECONDS / once)))
 
     def seconds(self) -> float:
-        """See `Turn.seconds`."""
+        """See `Timer.seconds`."""
         return _host_seconds(self._calls, self._count)
 
     def launch_seconds(self) -> None:
@@ -401,15 +401,15 @@ class OnGpu:
         self.seconds()  # the first replay uploads the graph
 
     def seconds(self) -> float:
-        """See `Turn.seconds`."""
+        """See `Timer.seconds`."""
         return self._between_events(self._graph.replay) / self._count
 
     def launch_seconds(self) -> float:
-        """See `Turn.launch_seconds`."""
+        """See `Timer.launch_seconds`."""
         self._cuda.synchronize()  # empties the queue, so that no launch waits
-        taken = _host_seconds(self._calls, min(self._count, _MOST_LAUNCHES))
+        times = _host_seconds(self._calls, min(self._count, _MOST_LAUNCHES))
         self._cuda.synchronize()
-        return taken
+        return times
 
     def _call(self, count: int) -> None:
         for call in islice(cycle(self._calls), count):

@@ -35,36 +35,40 @@ class Speed:
 
 def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | None, as_json: bool) -> str:
     """Measure, and return the figures as text or JSON."""
-    ways: dict[str, Depth | None] = {BARE: None} | ({depth: depth} if depth is not None else {})
+    variants: dict[str, Depth | None] = {BARE: None} | ({depth: depth} if depth is not None else {})
     ceilings = measure_ceilings(trial.model.dtype, trial.device)
-    seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    seconds: dict[str, list[tuple[float, float]]] = {variant: [] for variant in variants}
     trial.seconds(trial.workload)  # warm up
-    for way in interleaved(list(ways), repeats):
-        with recorded(ways[way]):
-            if ways[way] is not None:
+    for variant in interleaved(list(variants), repeats):
+        with recorded(variants[variant]):
+            if variants[variant] is not None:
                 trial.seconds(trial.workload.first_tokens())  # warm up the probes just installed
-            taken = trial.seconds(trial.workload), trial.seconds(trial.workload.first_tokens())
-        seconds[way].append(taken)
+            times = trial.seconds(trial.workload), trial.seconds(trial.workload.first_tokens())
+        seconds[variant].append(times)
     ceilings = ceilings.merged(measure_ceilings(trial.model.dtype, trial.device))
-    speeds = {way: speed_of(trial, ceilings, taken) for way, taken in seconds.items()}
+    speeds = {variant: speed_of(trial, ceilings, times) for variant, times in seconds.items()}
     if as_json:
         return json.dumps(_as_json(trial, ceilings, speeds, seconds), indent=2)
     return f"{headlines(trial, ceilings, lang)}\n{_table(speeds, lang)}"
 
 
-def interleaved(ways: list[str], repeats: int) -> list[str]:
+def interleaved(variants: list[str], repeats: int) -> list[str]:
     """Return the order of the runs: every variant once in each round, each round starting with the next one."""
-    return [way for turn in range(repeats) for way in (*ways[turn % len(ways) :], *ways[: turn % len(ways)])]
+    return [
+        variant
+        for turn in range(repeats)
+        for variant in (*variants[turn % len(variants) :], *variants[: turn % len(variants)])
+    ]
 
 
-def speed_of(trial: Trial, ceilings: Ceilings, taken: list[tuple[float, float]]) -> Speed:
+def speed_of(trial: Trial, ceilings: Ceilings, times: list[tuple[float, float]]) -> Speed:
     """Return the speed, from the seconds of each repeat for the whole workload and for its first tokens alone."""
     workload = trial.workload
     ideal, ideal_decode = ideal_seconds(trial.cost(), ceilings, workload, trial.at_once)
     num_decoded = workload.num_output_tokens - len(workload.prompts)
-    whole = Spread.of([workload.num_output_tokens / seconds for seconds, _ in taken])
+    whole = Spread.of([workload.num_output_tokens / seconds for seconds, _ in times])
     of_limit = ideal * whole.median / workload.num_output_tokens
-    decode = [seconds - first for seconds, first in taken]
+    decode = [seconds - first for seconds, first in times]
     if num_decoded == 0 or min(decode) <= 0:
         return Speed(whole, None, of_limit, None)
     decoded = Spread.of([num_decoded / seconds for seconds in decode])
@@ -91,11 +95,13 @@ def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
 
 def _table(speeds: dict[str, Speed], lang: Language) -> str:
     rows = []
-    for way, speed in speeds.items():
+    for variant, speed in speeds.items():
         decode = speed.decode_tokens_per_second
         rows.append(
             [
-                text(lang, f"bench.{way}") if way in (BARE, "default") else text(lang, "bench.recorded", detail=way),
+                text(lang, f"bench.{variant}")
+                if variant in (BARE, "default")
+                else text(lang, "bench.recorded", detail=variant),
                 str(speed.tokens_per_second),
                 f"{speed.of_limit:.1%}",
                 "-" if decode is None else str(decode),
@@ -118,6 +124,7 @@ def _as_json(
         "input_tokens": trial.workload.num_input_tokens,
         "output_tokens": trial.workload.num_output_tokens,
         "ways": {
-            way: asdict(speed) | {"seconds": [whole for whole, _ in seconds[way]]} for way, speed in speeds.items()
+            variant: asdict(speed) | {"seconds": [whole for whole, _ in seconds[variant]]}
+            for variant, speed in speeds.items()
         },
     }

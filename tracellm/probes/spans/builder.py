@@ -325,8 +325,8 @@ class SpanBuilder:
                 span = self._span(call, self.sites[number], parent, self.threads.get(thread, MAIN_THREAD), start, start)
             span.attributes[names.OPEN] = True
             yield self._publish(span)
-        for life in self.tracker.unfinished():
-            yield self._publish(life)
+        for request in self.tracker.unfinished():
+            yield self._publish(request)
 
     # -- parts of a span -----------------------------------------------------------------------------------------------
 

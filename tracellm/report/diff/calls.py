@@ -49,7 +49,9 @@ def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
         return []
     heads = ("elsewhere.a", "elsewhere.b", "elsewhere.what")
     columns = tuple(Column(text(lang, f"diff.calls.{head}")) for head in heads)
-    rows = tuple((_places(a), _places(b), [text(lang, "step.comma").join(whose)]) for (a, b), whose in moves.items())
+    rows = tuple(
+        (_places(a), _places(b), [text(lang, "step.comma").join(classes)]) for (a, b), classes in moves.items()
+    )
     return [Table(columns, rows, text(lang, "diff.calls.elsewhere"))]
 
 
@@ -74,13 +76,13 @@ def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> li
     counts: dict[tuple[int, int], list[str]] = {}
     for pair in pairs:
         counts.setdefault((pair.a, pair.b), []).append(_name(pair, twice))
-    rows = [([f"{a:,}"], [f"{b:,}"], _listed(whose, lang)) for (a, b), whose in counts.items()]
+    rows = [([f"{a:,}"], [f"{b:,}"], _listed(calls, lang)) for (a, b), calls in counts.items()]
     columns = (Column("A", number=True), Column("B", number=True), Column(text(lang, "diff.calls.names")))
     return _table(text(lang, "diff.calls.more", run=RUNS[run]), columns, rows, lang)
 
 
-def _listed(whose: Sequence[str], lang: str) -> list[str]:
-    shown, more = clip(whose, _MOST_NAMES)
+def _listed(calls: Sequence[str], lang: str) -> list[str]:
+    shown, more = clip(calls, _MOST_NAMES)
     names = text(lang, "step.comma").join(shown)
     return [names, text(lang, "diff.calls.left_out", n=more)] if more else [names]
 

@@ -7,7 +7,7 @@ from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import shorten, visible
-from tracellm.trace.compare import Comparison, RequestLife, RequestPair
+from tracellm.trace.compare import ComparedRequest, Comparison, RequestPair
 
 __all__ = ["requests_part"]
 
@@ -23,7 +23,9 @@ def requests_part(comparison: Comparison, lang: str) -> list[Block]:
     if not pairs:
         return [*blocks, Paragraph(text(lang, "diff.requests.none"))]
     if renamed := [pair for pair in pairs if pair.a and pair.b and pair.a.id != pair.b.id]:
-        ours, theirs = (_some([visible(life.id) for life in lives], lang) for lives in _lives(renamed))
+        ours, theirs = (
+            _some([visible(request.id) for request in requests], lang) for requests in _of_each_run(renamed)
+        )
         blocks.append(Paragraph(text(lang, "diff.requests.ids", a=ours, b=theirs)))
     differing = [pair for pair in pairs if pair.same_output is False or pair.same_prompt is False]
     if not differing:
@@ -40,7 +42,7 @@ def requests_part(comparison: Comparison, lang: str) -> list[Block]:
     return blocks
 
 
-def _lives(pairs: Sequence[RequestPair]) -> tuple[list[RequestLife], list[RequestLife]]:
+def _of_each_run(pairs: Sequence[RequestPair]) -> tuple[list[ComparedRequest], list[ComparedRequest]]:
     return [pair.a for pair in pairs if pair.a], [pair.b for pair in pairs if pair.b]
 
 
@@ -51,10 +53,10 @@ def _some(names: list[str], lang: str) -> str:
 
 def _row(pair: RequestPair, lang: str) -> tuple[list[str], ...]:
     name = visible((pair.a or pair.b).id)  # type: ignore[union-attr]  # a pair has one of them at least
-    return [name], _what(pair, lang), _got(pair.a, lang), _got(pair.b, lang)
+    return [name], _differences(pair, lang), _output(pair.a, lang), _output(pair.b, lang)
 
 
-def _what(pair: RequestPair, lang: str) -> list[str]:
+def _differences(pair: RequestPair, lang: str) -> list[str]:
     a, b = pair.a, pair.b
     if a is None or b is None:
         return [text(lang, "diff.calls.only", run="A" if b is None else "B")]
@@ -74,12 +76,12 @@ def _first_difference(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> i
     return next((at for at, (ours, theirs) in enumerate(zip_longest(a, b)) if ours != theirs), None)
 
 
-def _got(life: RequestLife | None, lang: str) -> list[str]:
-    if life is None:
+def _output(request: ComparedRequest | None, lang: str) -> list[str]:
+    if request is None:
         return [text(lang, "diff.runs.none")]
-    ended = text(lang, "diff.requests.unended") if life.finish_reason is None else visible(life.finish_reason)
-    tokens = text(lang, "common.tokens", n=life.num_tokens)
+    ended = text(lang, "diff.requests.unended") if request.finish_reason is None else visible(request.finish_reason)
+    tokens = text(lang, "common.tokens", n=request.num_tokens)
     lines = [text(lang, "diff.requests.ended", tokens=tokens, why=ended)]
-    if life.text is not None:
-        lines.append(f'"{shorten(visible(life.text), _LONGEST_TEXT)}"')
+    if request.text is not None:
+        lines.append(f'"{shorten(visible(request.text), _LONGEST_TEXT)}"')
     return lines

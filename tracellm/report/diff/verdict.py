@@ -81,7 +81,7 @@ def _tokens(comparison: Comparison, lang: str) -> str | None:
 
 def _shorter(pair: RequestPair) -> str:
     """Return the run whose tokens are only the beginning of the other's; empty for neither."""
-    a, b = (life.token_ids if life else None for life in (pair.a, pair.b))
+    a, b = (request.token_ids if request else None for request in (pair.a, pair.b))
     if a is None or b is None or len(a) == len(b) or a[: len(b)] != b[: len(a)]:
         return ""
     return RUNS[len(b) < len(a)]

@@ -21,17 +21,17 @@ class Chosen:
     Attributes:
         trace: the whole recording.
         calls: the chosen calls by start, each after its caller.
-        lives: the lives of all requests, in the order of submission.
+        requests: the spans of all requests, in the order of submission.
         begin_ns: start of the recording's first span, in nanoseconds since 1970.
     """
 
     def __init__(self, trace: Trace, *, detail: Level | None = None, focus: Collection[str] = ()) -> None:
         self.trace = trace
         self.begin_ns = trace.spans[0].start_ns if trace.spans else 0
-        self.lives = [span for span in trace.spans if span.name == names.REQUEST_SPAN]
+        self.requests = [span for span in trace.spans if span.name == names.REQUEST_SPAN]
         self._all = detail is None and not focus
-        self._lives = {life.span_id for life in self.lives}
-        calls = [span for span in trace.spans if span.name != names.REQUEST_SPAN] if self.lives else trace.spans
+        self._request_ids = {request.span_id for request in self.requests}
+        calls = [span for span in trace.spans if span.name != names.REQUEST_SPAN] if self.requests else trace.spans
         if focus:
             kept = self._on_focus(calls, frozenset(focus))
             calls = [span for span in calls if span.span_id in kept or self._is_root(span)]
@@ -47,12 +47,12 @@ class Chosen:
         return self._all or span.span_id in self._kept
 
     def caller(self, span: Span) -> Span | None:
-        """Return the nearest chosen call around `span`; a request's life is none."""
+        """Return the nearest chosen call around `span`; a request's span is not a call."""
         above = self.trace.parent(span)
-        if above is None or (self._all and above.span_id not in self._lives):
+        if above is None or (self._all and above.span_id not in self._request_ids):
             return above
         passed = []
-        while above is not None and not (self.holds(above) and above.span_id not in self._lives):
+        while above is not None and not (self.holds(above) and above.span_id not in self._request_ids):
             if above.span_id in self._nearest:
                 above = self._nearest[above.span_id]
                 break
@@ -63,17 +63,15 @@ class Chosen:
         return above
 
     def spans(self) -> list[Span]:
-        """Return calls and lives by start, as a trace of their own, in which the parent of a call is the nearest one
-        kept.
-        """
+        """Return calls and requests by start; the parent of a call is its nearest chosen caller."""
         if self._all:
             return self.trace.spans
-        spans = [self._under_its_caller(span) for span in (*self.calls, *self.lives)]
+        spans = [self._under_its_caller(span) for span in (*self.calls, *self.requests)]
         return sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
 
     def _under_its_caller(self, span: Span) -> Span:
         above = self.trace.parent(span)
-        if above is None or self.holds(above) or above.span_id in self._lives:
+        if above is None or self.holds(above) or above.span_id in self._request_ids:
             return span
         caller = self.caller(span)
         return replace(span, parent_span_id=caller.span_id if caller else None)

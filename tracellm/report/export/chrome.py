@@ -11,7 +11,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.timeline import Flow, Life, ProcessTracks, flows, lives, tracks
+from tracellm.report.export.timeline import Flow, ProcessTracks, RequestTrack, flows, request_tracks, tracks
 from tracellm.report.export.values import as_json, details
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -26,7 +26,7 @@ def chrome(chosen: Chosen) -> Iterator[bytes]:
     writer = _Writer(chosen.begin_ns, flows(chosen))
     processes = tracks(chosen)
     separator = ""
-    for line in writer.lines(processes, lives(chosen.trace)):
+    for line in writer.lines(processes, request_tracks(chosen.trace)):
         yield f"{separator}{line}".encode()
         separator = ",\n"
     yield b"\n]}\n"
@@ -37,14 +37,14 @@ class _Writer:
         self._begin = begin
         self._ends: dict[str, list[tuple[str, Flow]]] = {}
         for flow in arrows:
-            # a life is no call of a thread, and arrows can be bound to these only
+            # a request's track is not a thread's, and arrows can only be bound to calls of a thread
             calls = [span for span in flow.spans if span.name != names.REQUEST_SPAN]
             for number, span in enumerate(calls):
                 kind = "s" if number == 0 else "f" if number == len(calls) - 1 else "t"
                 if len(calls) > 1:
                     self._ends.setdefault(span.span_id, []).append((kind, flow))
 
-    def lines(self, processes: Iterable[ProcessTracks], all_lives: Iterable[Life]) -> Iterator[str]:
+    def lines(self, processes: Iterable[ProcessTracks], requests: Iterable[RequestTrack]) -> Iterator[str]:
         """Yield every event as one JSON object."""
         pids: dict[int, int] = {}
         for number, process in enumerate(processes):
@@ -57,9 +57,9 @@ class _Writer:
                     yield from self._moments(span, where)
                     if span.span_id in self._ends:
                         yield from self._arrow_ends(span, where)
-        for number, life in enumerate(all_lives, start=1):
-            pid = pids.get(id(life.span.process), 0)
-            yield from self._life(life, f'"id2":{{"local":"{number}"}},"pid":{pid},"tid":{pid}')
+        for number, request in enumerate(requests, start=1):
+            pid = pids.get(id(request.span.process), 0)
+            yield from self._request(request, f'"id2":{{"local":"{number}"}},"pid":{pid},"tid":{pid}')
 
     def _call(self, span: Span, where: str) -> str:
         name, args = _json(span.name), _json(details(span))
@@ -83,15 +83,15 @@ class _Writer:
                 f'"ts":{self._at(span.start_ns)}}}'
             )
 
-    def _life(self, life: Life, where: str) -> Iterator[str]:
+    def _request(self, request: RequestTrack, where: str) -> Iterator[str]:
         def event(kind: str, name: str, time: int, args: str = "") -> str:
             return f'{{"ph":"{kind}","cat":"request","name":{_json(name)},{where},"ts":{self._at(time)}{args}}}'
 
-        yield event("b", life.name, life.span.start_ns, f',"args":{_json(details(life.span))}')
-        for phase in life.phases:
+        yield event("b", request.name, request.span.start_ns, f',"args":{_json(details(request.span))}')
+        for phase in request.phases:
             yield event("b", phase.name, phase.start_ns)
             yield event("e", phase.name, phase.end_ns)
-        yield event("e", life.name, life.span.end_ns)
+        yield event("e", request.name, request.span.end_ns)
 
     def _at(self, time_ns: int) -> str:
         return _microseconds(max(0, time_ns - self._begin))  # the times of a damaged event may be before the run

@@ -1,7 +1,7 @@
 """Perfetto's own format, protocol buffers, for ui.perfetto.dev and `trace_processor`.
 
 It is two thirds of the size of Trace Event JSON (`chrome.py`), since names are written once. It has real dates, and
-binds arrows to the bars themselves, so that a request's arrows pass through its life. It needs the package `perfetto`,
+binds arrows to the bars themselves, so a request's arrows pass through its own track. It needs the package `perfetto`,
 which brings the message classes. The format: https://perfetto.dev/docs/reference/synthetic-track-event.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.timeline import Flow, Life, ProcessTracks, flows, lives, tracks
+from tracellm.report.export.timeline import Flow, ProcessTracks, RequestTrack, flows, request_tracks, tracks
 from tracellm.report.export.values import INT64, clean, own_details
 from tracellm.trace.model import Event, Span
 
@@ -30,7 +30,7 @@ def perfetto(chosen: Chosen) -> Iterator[bytes]:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
     writer = _Writer(perfetto_trace_pb2, chosen)
-    for packet in writer.packets(tracks(chosen), lives(chosen.trace)):
+    for packet in writer.packets(tracks(chosen), request_tracks(chosen.trace)):
         packet.trusted_packet_sequence_id = _SEQUENCE
         data = packet.SerializeToString()
         yield _PACKET_FIELD + _varint(len(data)) + data
@@ -52,7 +52,7 @@ class _Writer:
             for span in flow.spans:
                 self._flows.setdefault(span.span_id, []).append((flow, span is flow.spans[-1]))
 
-    def packets(self, processes: list[ProcessTracks], all_lives: list[Life]) -> Iterator[Any]:
+    def packets(self, processes: list[ProcessTracks], requests: list[RequestTrack]) -> Iterator[Any]:
         yield self._clocks()
         tracks_of: dict[int, int] = {}
         uuid = 0
@@ -69,17 +69,17 @@ class _Writer:
                         yield from (self._moment(uuid, event) for event in span.events)
                     else:
                         yield self._ends(uuid, span.end_ns)
-        for order, life in enumerate(all_lives):
+        for order, request in enumerate(requests):
             uuid += 1
-            yield self._track(life.name, uuid, tracks_of.get(id(life.span.process), 0), order)
-            yield from self._life(life, uuid)
+            yield self._track(request.name, uuid, tracks_of.get(id(request.span.process), 0), order)
+            yield from self._request(request, uuid)
 
-    def _life(self, life: Life, uuid: int) -> Iterator[Any]:
-        yield self._begins(uuid, life.span.start_ns, life.name, "request", life.span)
-        for phase in life.phases:
+    def _request(self, request: RequestTrack, uuid: int) -> Iterator[Any]:
+        yield self._begins(uuid, request.span.start_ns, request.name, "request", request.span)
+        for phase in request.phases:
             yield self._begins(uuid, phase.start_ns, phase.name, "request")
             yield self._ends(uuid, phase.end_ns)
-        yield self._ends(uuid, life.span.end_ns)
+        yield self._ends(uuid, request.span.end_ns)
 
     def _clocks(self) -> Any:
         packet = self._pb.TracePacket()

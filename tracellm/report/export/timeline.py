@@ -1,4 +1,4 @@
-"""Timelines of a run: tracks of nested calls, arrows between calls, and the lives of requests.
+"""Timelines of a run: tracks of nested calls, arrows between calls, and the phases of requests.
 
 The calls of a track nest, as bars within bars. In a thread that runs one call at a time all calls nest, and one track
 is enough. Where an event loop switches between tasks, or a generator's consumer works between its turns, calls overlap
@@ -23,7 +23,17 @@ from tracellm.trace import names
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.steps import STEP_SPAN, steps
 
-__all__ = ["MAIN_THREAD", "Flow", "Life", "Phase", "ProcessTracks", "Track", "flows", "lives", "tracks"]
+__all__ = [
+    "MAIN_THREAD",
+    "Flow",
+    "Phase",
+    "ProcessTracks",
+    "RequestTrack",
+    "Track",
+    "flows",
+    "request_tracks",
+    "tracks",
+]
 
 
 MAIN_THREAD = "MainThread"
@@ -194,7 +204,7 @@ def _beside_others(chosen: Chosen) -> set[str]:
 class Flow:
     """One arrow, or a chain of arrows, through spans ordered by time.
 
-    A request's chain goes from the call that submitted it to its life, and on to its steps.
+    A request's chain goes from the call that submitted it to the request's own span, and on to its steps.
     """
 
     id: int
@@ -217,22 +227,22 @@ def flows(chosen: Chosen) -> list[Flow]:
         caller = chosen.caller(span)
         if caller is not None and not same_thread(caller, span):
             found.append(("start", span.name, (caller, span)))
-    for life, served_by in _served(chosen).values():
+    for request, served_by in _served(chosen).values():
         if served_by:
-            name = f"request {life.attributes.get(names.REQUEST_ID, '?')}"
-            found.append(("request", name, (*_submitted_by(chosen, life), life, *served_by)))
+            name = f"request {request.attributes.get(names.REQUEST_ID, '?')}"
+            found.append(("request", name, (*_submitted_by(chosen, request), request, *served_by)))
     return [Flow(number, kind, name, spans) for number, (kind, name, spans) in enumerate(found, start=1)]
 
 
-def _submitted_by(chosen: Chosen, life: Span) -> list[Span]:
-    """Return the exported call that a request's life links to, if any."""
-    calls = (chosen.trace.by_id.get(link.span_id) for link in life.links)
+def _submitted_by(chosen: Chosen, request: Span) -> list[Span]:
+    """Return the exported call that a request's span links to, if any."""
+    calls = (chosen.trace.by_id.get(link.span_id) for link in request.links)
     return [call for call in calls if call is not None and chosen.holds(call)][:1]
 
 
 def _served(chosen: Chosen) -> dict[str, tuple[Span, list[Span]]]:
-    """Return each request's life, by its span id, and the steps that link to it."""
-    served: dict[str, tuple[Span, list[Span]]] = {life.span_id: (life, []) for life in chosen.lives}
+    """Return each request's span, by its id, and the steps that link to it."""
+    served: dict[str, tuple[Span, list[Span]]] = {request.span_id: (request, []) for request in chosen.requests}
     for span in chosen.calls:
         if span.name == STEP_SPAN:
             for link in span.links:
@@ -243,7 +253,7 @@ def _served(chosen: Chosen) -> dict[str, tuple[Span, list[Span]]]:
 
 @dataclass(slots=True)
 class Phase:
-    """A part of a life: waiting, prefill, decode or preempted. Times are nanoseconds since 1970."""
+    """A phase of a request: waiting, prefill, decode or preempted. Times are nanoseconds since 1970."""
 
     name: str
     start_ns: int
@@ -251,41 +261,41 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Life:
-    """A request's life: its span, its name `request 0`, and its phases, without gaps."""
+class RequestTrack:
+    """A request's track: its span, its name `request 0`, and its phases, without gaps."""
 
     span: Span
     name: str
     phases: list[Phase] = field(default_factory=list)
 
 
-def lives(trace: Trace) -> list[Life]:
-    """Return the lives of all requests, in the order of submission."""
-    by_span: dict[str, Life] = {}
-    by_id: dict[str, Life] = {}
+def request_tracks(trace: Trace) -> list[RequestTrack]:
+    """Return the tracks of all requests, in the order of submission."""
+    by_span: dict[str, RequestTrack] = {}
+    by_id: dict[str, RequestTrack] = {}
     for span in trace.spans:
         if span.name == names.REQUEST_SPAN:
             request_id = str(span.attributes.get(names.REQUEST_ID, "?"))
-            life = Life(span, f"request {request_id}", [Phase("waiting", span.start_ns, span.end_ns)])
-            by_span[span.span_id] = life
-            by_id.setdefault(request_id, life)
+            track = RequestTrack(span, f"request {request_id}", [Phase("waiting", span.start_ns, span.end_ns)])
+            by_span[span.span_id] = track
+            by_id.setdefault(request_id, track)
     for step in steps(trace) if by_span else ():
         linked = (by_span[link.span_id] for link in step.span.links if link.span_id in by_span)
-        here = {str(life.span.attributes.get(names.REQUEST_ID)): life for life in linked}
+        by_linked_id = {str(track.span.attributes.get(names.REQUEST_ID)): track for track in linked}
         for request in step.requests:
-            if served := here.get(request.request_id) or by_id.get(request.request_id):
-                _turn(served, request.phase or step.kind, step.span.start_ns)
+            if served := by_linked_id.get(request.request_id) or by_id.get(request.request_id):
+                _begin_phase(served, request.phase or step.kind, step.span.start_ns)
         for request_id in step.preempted:
-            if stopped := here.get(request_id) or by_id.get(request_id):
-                _turn(stopped, "preempted", step.span.start_ns)
+            if stopped := by_linked_id.get(request_id) or by_id.get(request_id):
+                _begin_phase(stopped, "preempted", step.span.start_ns)
     return list(by_span.values())
 
 
-def _turn(life: Life, name: str, at: int) -> None:
-    """Begin a phase, unless it is the current one or the life is over: one step may still run then."""
-    last = life.phases[-1]
+def _begin_phase(request: RequestTrack, name: str, at: int) -> None:
+    """Begin a phase, unless it is the current one or the request has ended: one step may still run then."""
+    last = request.phases[-1]
     at = max(at, last.start_ns)
-    if last.name == name or at >= life.span.end_ns:
+    if last.name == name or at >= request.span.end_ns:
         return
     last.end_ns = at
-    life.phases.append(Phase(name, at, life.span.end_ns))
+    request.phases.append(Phase(name, at, request.span.end_ns))

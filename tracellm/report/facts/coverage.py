@@ -40,13 +40,13 @@ def recording_options(manifest: Manifest) -> str:
     """Return the options that chose what was recorded, as typed: `--detail step --only Scheduler`; "" for all."""
     options = _mapping(manifest, "options")
     detail, focus = options.get("detail"), _list(options, "focus")
-    words = []
+    arguments = []
     if detail in LEVELS and detail != ("step" if focus else LEVELS[-1]):
-        words += ["--detail", str(detail)]
+        arguments += ["--detail", str(detail)]
     for option in ("focus", "only", "skip"):
         for pattern in _list(options, option):
-            words += [f"--{option}", visible(str(pattern))]
-    return shlex.join(words)
+            arguments += [f"--{option}", visible(str(pattern))]
+    return shlex.join(arguments)
 
 
 def is_recorded(manifest: Manifest, subject: str) -> bool:
@@ -68,14 +68,14 @@ def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | No
 def notes(manifest: Manifest, lang: str) -> list[str]:
     """Return the notes about parts that the recording lacks."""
     lines = []
-    asked = recording_options(manifest)
-    if asked:
+    options = recording_options(manifest)
+    if options:
         lacks = _lacks(manifest, lang)
-        lines.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+        lines.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=options, lacks=lacks))
     lines += _depth(manifest, lang)
     ring = _mapping(manifest, "options").get("ring")
-    if gone := dropped_calls(manifest):
-        lines.append(text(lang, "recorded.dropped", ring=ring if isinstance(ring, int) else 0, n=gone))
+    if dropped := dropped_calls(manifest):
+        lines.append(text(lang, "recorded.dropped", ring=ring if isinstance(ring, int) else 0, n=dropped))
     elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # the run was killed, or goes on
         lines.append(text(lang, "recorded.ring", ring=ring))
     return [*lines, *_missing(_mapping(manifest, "probes"), lang)]
@@ -112,8 +112,8 @@ def _missing(probes: Manifest, lang: str) -> list[str]:
 
 def dropped_calls(manifest: Manifest) -> int:
     """Return the number of calls that a ring did not keep."""
-    gone = _mapping(manifest, "probes").get("let_go")
-    return gone if isinstance(gone, int) and gone > 0 else 0
+    dropped = _mapping(manifest, "probes").get("let_go")
+    return dropped if isinstance(dropped, int) and dropped > 0 else 0
 
 
 def skipped_calls(manifest: Manifest, lang: str) -> list[str]:

@@ -37,7 +37,7 @@ class RequestFacts:
     parent: str | None = None
     index: int = 0
     span_id: str = ""
-    """Id of the span of its life."""
+    """Id of its span."""
     prompt_token_texts: tuple[str, ...] = ()
     """Text of each of `prompt_token_ids`, if recorded."""
 
@@ -76,27 +76,27 @@ def requests(spans: Iterable[Span]) -> list[RequestFacts]:
 
 
 def request_times(trace: Trace) -> dict[str, RequestTimes]:
-    """Return the times of each request, found from its steps, by the id of its life's span and by its own id.
+    """Return the times of each request, found from its steps, by its span id and by its own id.
 
-    If two engines of one run use one id, it is the first's.
+    If two engines of one run use the same id, that id has the times of the first.
     """
-    lives = {span.span_id: span for span in trace.named(names.REQUEST_SPAN)}
+    request_spans = {span.span_id: span for span in trace.named(names.REQUEST_SPAN)}
     by_id: dict[str, str] = {}
-    for span in lives.values():
+    for span in request_spans.values():
         by_id.setdefault(str(span.attributes.get(names.REQUEST_ID, "")), span.span_id)
     began: dict[str, int] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for step in steps(trace):
-        linked = (lives[link.span_id] for link in step.span.links if link.span_id in lives)
+        linked = (request_spans[link.span_id] for link in step.span.links if link.span_id in request_spans)
         here = {str(span.attributes.get(names.REQUEST_ID, "")): span.span_id for span in linked}
         for request in step.requests:
-            life = here.get(request.request_id) or by_id.get(request.request_id, "")
-            began.setdefault(life, step.span.start_ns)
+            span_id = here.get(request.request_id) or by_id.get(request.request_id, "")
+            began.setdefault(span_id, step.span.start_ns)
         for sampled in step.sampled:
-            life = here.get(sampled.request_id) or by_id.get(sampled.request_id, "")
-            first.setdefault(life, step.span.end_ns)
-            last[life] = step.span.end_ns
+            span_id = here.get(sampled.request_id) or by_id.get(sampled.request_id, "")
+            first.setdefault(span_id, step.span.end_ns)
+            last[span_id] = step.span.end_ns
 
     def between(start: int | None, end: int | None) -> float | None:
         return None if start is None or end is None else max(0, end - start) / 1e9
@@ -108,7 +108,7 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
             decode=between(first.get(id), last.get(id)),
             first_token=between(span.start_ns, first.get(id)),
         )
-        for id, span in lives.items()
+        for id, span in request_spans.items()
     }
     return times | {id: times[span_id] for id, span_id in by_id.items()}
 

@@ -32,15 +32,15 @@ def requests_view(trace: Trace, lang: str) -> _View:
     """Return the requests, each with its texts and its end; the outputs of one with n > 1 stand below it."""
     shown, more = clip(requests(trace.spans), MOST_REQUESTS)
     times = request_times(trace)
-    asked = {request.span_id: _asked(trace, request) for request in shown}
+    http_requests = {request.span_id: _http_request(trace, request) for request in shown}
     # two engines may use request id for two requests
     families = groupby(shown, key=lambda request: (request.span_id if request.parent is None else "", request.parent))
     content = _Texts(lang)
-    shown_requests = [_request(list(family), times, asked, content, lang) for _, family in families]
+    shown_requests = [_request(list(family), times, http_requests, content, lang) for _, family in families]
     return {"requests": shown_requests, "more_requests": more}
 
 
-def _asked(trace: Trace, request: RequestFacts) -> list[str]:
+def _http_request(trace: Trace, request: RequestFacts) -> list[str]:
     """Return the HTTP request that submitted it: `POST /v1/completions → 200`; empty if a script did."""
     above = trace.by_id.get(request.span_id)
     while above is not None and names.HTTP_METHOD not in above.attributes:
@@ -51,7 +51,7 @@ def _asked(trace: Trace, request: RequestFacts) -> list[str]:
 def _request(
     family: Sequence[RequestFacts],
     times: dict[str, RequestTimes],
-    asked: dict[str, list[str]],
+    http_requests: dict[str, list[str]],
     content: "_Texts",
     lang: str,
 ) -> _View:
@@ -59,11 +59,11 @@ def _request(
     first, alone = family[0], family[0].parent is None
     if alone:
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
-        facts = [*asked[first.span_id], tokens, *_facts(first, times, lang)]
+        facts = [*http_requests[first.span_id], tokens, *_facts(first, times, lang)]
     else:
         output = sum(request.output_tokens or 0 for request in family)
         facts = [
-            *asked[first.span_id],
+            *http_requests[first.span_id],
             text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=output),
             text(lang, "html.request.outputs", n=len(family)),
         ]

@@ -99,14 +99,16 @@ def _error(error: Any, cwd: str) -> _View | None:
 
 
 def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View]:
-    lives = requests(trace.spans)
+    recorded_requests = requests(trace.spans)
     load = model_load(startup_spans(trace))
-    asked = next((s.attributes[names.GEN_AI_MODEL] for s in trace.spans if names.GEN_AI_MODEL in s.attributes), None)
-    model = asked or (load and load.source and load.source.rstrip("/").rpartition("/")[2])
+    served_name = next(
+        (s.attributes[names.GEN_AI_MODEL] for s in trace.spans if names.GEN_AI_MODEL in s.attributes), None
+    )
+    model = served_name or (load and load.source and load.source.rstrip("/").rpartition("/")[2])
     steps = trace.named(STEP_SPAN)
     seconds = manifest.get("duration_s")
-    prompt = sum(life.input_tokens or 0 for life in lives)
-    output = sum(life.output_tokens or 0 for life in lives)
+    prompt = sum(request.input_tokens or 0 for request in recorded_requests)
+    output = sum(request.output_tokens or 0 for request in recorded_requests)
     spent = sum(step.duration_ns for step in steps) / 1e9
     not_recorded = text(lang, "recorded.not")
     kept = text(lang, "recorded.kept") if dropped_calls(manifest) else ""
@@ -115,7 +117,7 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
         ("model", visible(str(model)) if model else "?", architecture),
         *(
             (
-                ("requests", f"{len(lives):,}", kept),
+                ("requests", f"{len(recorded_requests):,}", kept),
                 ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
             )
             if is_recorded(manifest, "requests")

@@ -60,5 +60,5 @@ def text(lang: str, key: str, **values: Any) -> str:
         KeyError: there is no such text, or a value that it names was not given.
         ValueError: `lang` is not one of LANGUAGES.
     """
-    said = texts(lang)[key]
-    return _FORMATTER.vformat(said, (), values) if "{" in said else said
+    template = texts(lang)[key]
+    return _FORMATTER.vformat(template, (), values) if "{" in template else template

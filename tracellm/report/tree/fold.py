@@ -22,7 +22,7 @@ from tracellm.trace.model import Span
 
 __all__ = ["Folder", "merge"]
 
-_Place = tuple[Hashable, int]
+_Position = tuple[Hashable, int]
 """The k-th child with a key."""
 
 
@@ -38,15 +38,15 @@ class _List:
     Attributes:
         shapes: the digests.
         prepare: whether `Folder.prepare` may replace them.
-        parts: the folding, or None if nothing repeats or `asked` is false.
-        asked: whether `parts` was decided.
+        parts: the folding, or None if nothing repeats or `decided` is false.
+        decided: whether `parts` was decided.
         above: the digests of the nodes that have such children, by their keys.
     """
 
     shapes: tuple[Shape, ...]
     prepare: bool
     parts: list[Part] | None = None
-    asked: bool = False
+    decided: bool = False
     above: dict[Hashable, Shape] = field(default_factory=dict)
 
 
@@ -73,30 +73,30 @@ class Folder:
         with gc_paused():
             for nodes in reversed(levels(roots)):
                 for node in nodes:
-                    known = self._list(node.children)
-                    if known.prepare or self._parts(known):
-                        node.replace_children(self._changed(node.children, known))
+                    facts = self._list(node.children)
+                    if facts.prepare or self._parts(facts):
+                        node.replace_children(self._changed(node.children, facts))
                     else:
-                        node.shape = known.above.get(node.key) or _digest(node, known)
+                        node.shape = facts.above.get(node.key) or _digest(node, facts)
             return list(self._changed(roots, self._list(roots)))
 
     def fold(self, siblings: Sequence[Node]) -> Sequence[Node]:
         """Return siblings with repetition drawn together; the levels below are folded already."""
         return self._drawn(siblings, self._list(siblings))
 
-    def _changed(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
-        if known.prepare and self._prepare is not None:
+    def _changed(self, siblings: Sequence[Node], facts: _List) -> Sequence[Node]:
+        if facts.prepare and self._prepare is not None:
             return self.fold(self._prepare(siblings))
-        return self._drawn(siblings, known)
+        return self._drawn(siblings, facts)
 
-    def _drawn(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
-        parts = self._parts(known)
+    def _drawn(self, siblings: Sequence[Node], facts: _List) -> Sequence[Node]:
+        parts = self._parts(facts)
         return siblings if parts is None else [self._made_of(part, siblings) for part in parts]
 
     def shape(self, node: Node) -> Shape:
         """Return the digest of a subtree: the same object for all equal subtrees.
 
-        Those of the children are known if these were folded; else they are made first.
+        Folded children have their digests; others get theirs first.
         """
         todo = [node]
         while todo:
@@ -122,17 +122,17 @@ class Folder:
                 node.shape = shape
             found.append(shape)
         shapes = tuple(found)
-        known = self._lists.get(shapes)
-        if known is None:
+        facts = self._lists.get(shapes)
+        if facts is None:
             prepare = self._prepare is not None and any(self._wanted(shape.key) for shape in shapes)
-            known = self._lists[shapes] = _List(shapes, prepare)
-        return known
+            facts = self._lists[shapes] = _List(shapes, prepare)
+        return facts
 
-    def _parts(self, known: _List) -> list[Part] | None:
-        if not known.asked:
-            known.asked = True
-            known.parts = repetition(known.shapes)
-        return known.parts
+    def _parts(self, facts: _List) -> list[Part] | None:
+        if not facts.decided:
+            facts.decided = True
+            facts.parts = repetition(facts.shapes)
+        return facts.parts
 
     def _made_of(self, part: Part, siblings: Sequence[Node]) -> Node:
         if isinstance(part, int):
@@ -155,14 +155,15 @@ class Folder:
     def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
         """Merge lists of children: the k-th child with a key in each list becomes one.
 
-        A child of a later list only comes after its neighbour there; at the beginning, before the next one.
+        The order of the first list is kept. A new child of a later list is inserted after its predecessor there, or, if
+        it has none, before the first child already present.
         """
         if len(lists) < 2:
             return lists[0] if lists else ()
         lists = _with_sequences(lists)
-        same: dict[_Place, list[Node]] = {}
-        following: dict[_Place | None, _Place | None] = {None: None}  # from None, the beginning, to None, the end
-        preceding: dict[_Place | None, _Place | None] = {None: None}
+        same: dict[_Position, list[Node]] = {}
+        following: dict[_Position | None, _Position | None] = {None: None}  # from None, the beginning, to None, the end
+        preceding: dict[_Position | None, _Position | None] = {None: None}
         for nodes in lists:
             positions = _positions(nodes)
             before = preceding[next((position for position in positions if position in same), None)]
@@ -175,14 +176,14 @@ class Folder:
                 same[position].append(node)
                 before = position
         merged = []
-        place_or_end = following[None]
-        while place_or_end is not None:
-            merged.append(self.merge(same[place_or_end]))
-            place_or_end = following[place_or_end]
+        position_or_end = following[None]
+        while position_or_end is not None:
+            merged.append(self.merge(same[position_or_end]))
+            position_or_end = following[position_or_end]
         return merged
 
 
-def _positions(nodes: Sequence[Node]) -> list[_Place]:
+def _positions(nodes: Sequence[Node]) -> list[_Position]:
     seen: dict[Hashable, int] = {}
     positions = []
     for node in nodes:

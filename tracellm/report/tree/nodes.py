@@ -199,40 +199,40 @@ def levels(roots: Iterable[Node]) -> list[list[Node]]:
 
 
 def call_tree(trace: Trace) -> list[Node]:
-    """Return the calls of a trace: a node for each span, except requests' lives, under the node that called it.
+    """Return the calls of a trace: a node for each span, except requests' own, under the node that called it.
 
-    Children of a request's life stand under the call that submitted the request. Siblings are ordered by start.
+    Children of a request's span stand under the call that submitted the request. Siblings are ordered by start.
     """
     with gc_paused():
-        nodes, lives, several_threads = _nodes(trace)
-        roots = _link(nodes, lives)
+        nodes, request_parents, several_threads = _nodes(trace)
+        roots = _link(nodes, request_parents)
         _settle(roots, several_threads)
     return roots
 
 
 def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
-    """Return the nodes of the calls, parents of the lives, by their ids, and whether calls ran in several threads."""
+    """Return the calls' nodes, the parent id of each request's span, and whether calls ran in several threads."""
     key_of = _Keys()
     nodes: list[Node] = []
-    lives: dict[str, str | None] = {}
+    request_parents: dict[str, str | None] = {}
     for span in trace.spans:
         if span.name == names.REQUEST_SPAN:
-            lives[span.span_id] = span.parent_span_id
+            request_parents[span.span_id] = span.parent_span_id
         else:
             ns = span.end_ns - span.start_ns
             recording = span.recording_ns if _RECORDING in span.attributes else 0
             nodes.append(Node("call", key_of(span), 1, ns, ns - recording, (span,), recording_ns=recording))
-    return nodes, lives, key_of.several
+    return nodes, request_parents, key_of.several
 
 
-def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
+def _link(nodes: list[Node], request_parents: dict[str, str | None]) -> list[Node]:
     """Give each node its children, and return the roots."""
     by_id = {node.spans[0].span_id: node for node in nodes}
     roots: list[Node] = []
     for node in nodes:
         parent = node.spans[0].parent_span_id
-        if lives and parent in lives:
-            parent = _outside(parent, lives)
+        if request_parents and parent in request_parents:
+            parent = _outside(parent, request_parents)
         above = by_id.get(parent) if parent is not None else None
         if above is None:
             roots.append(node)
@@ -243,16 +243,16 @@ def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
     return roots
 
 
-def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
-    """Return the id of the nearest span around a request's life that is not itself a life; cached in `lives`."""
+def _outside(id: str | None, request_parents: dict[str, str | None]) -> str | None:
+    """Return the id of the nearest span around a request's that is not a request's; cached in `request_parents`."""
     path: list[str] = []
-    while id is not None and id in lives:
+    while id is not None and id in request_parents:
         path.append(id)
-        above = lives[id]
-        lives[id] = None  # a circle ends here
+        above = request_parents[id]
+        request_parents[id] = None  # a circle ends here
         id = above
-    for life in path:
-        lives[life] = id
+    for request_id in path:
+        request_parents[request_id] = id
     return id
 
 

@@ -76,9 +76,9 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
             sentences.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
     hits = [request for request in step.requests if request.prefix_hit_tokens]
     if hits:
-        who = name_requests((request.request_id for request in hits), lang)
+        requests = name_requests((request.request_id for request in hits), lang)
         tokens = sum(request.prefix_hit_tokens for request in hits)
-        sentences.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
+        sentences.append(text(lang, "step.prefix_hit", names=requests, tokens=tokens))
     if before is None or _held(step) != _held(before):
         sentences += _not_scheduled(step, lang)
     return sentences

@@ -7,7 +7,7 @@ two traces can be compared, in linear time. vLLM has no counterpart.
 from dataclasses import dataclass
 
 from tracellm.trace.compare.calls import CallPair, call_pairs
-from tracellm.trace.compare.requests import RequestLife, RequestPair, request_pairs
+from tracellm.trace.compare.requests import ComparedRequest, RequestPair, request_pairs
 from tracellm.trace.compare.steps import StepPair, step_pairs
 from tracellm.trace.compare.times import Boundary, MessageTally, RunTimes, Spread, boundary, run_times
 from tracellm.trace.model import Trace
@@ -16,9 +16,9 @@ from tracellm.trace.steps import steps
 __all__ = [
     "Boundary",
     "CallPair",
+    "ComparedRequest",
     "Comparison",
     "MessageTally",
-    "RequestLife",
     "RequestPair",
     "RunTimes",
     "Spread",

@@ -12,12 +12,12 @@ from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import Step
 
-__all__ = ["RequestLife", "RequestPair", "request_pairs"]
+__all__ = ["ComparedRequest", "RequestPair", "request_pairs"]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLife:
-    """A request in one run. What is not recorded is None; `token_ids` are its output."""
+class ComparedRequest:
+    """A request in one run; None for what is not recorded. `token_ids` are its output."""
 
     id: str
     prompt_token_ids: tuple[int, ...] | None
@@ -33,8 +33,8 @@ class RequestPair:
     """A request in both runs; `number` is its position in the order of submission, from 0."""
 
     number: int
-    a: RequestLife | None
-    b: RequestLife | None
+    a: ComparedRequest | None
+    b: ComparedRequest | None
 
     @property
     def same_prompt(self) -> bool | None:
@@ -62,15 +62,15 @@ class RequestPair:
 
 def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence[Step]) -> list[RequestPair]:
     """Pair the requests of both runs; a request of one run alone is paired with None."""
-    lives_a, lives_b = _lives(a, steps_a), _lives(b, steps_b)
-    if lives_a.keys() == lives_b.keys():
-        return [RequestPair(number, life, lives_b[id]) for number, (id, life) in enumerate(lives_a.items())]
-    pairs = zip_longest(lives_a.values(), lives_b.values())
+    requests_a, requests_b = _requests(a, steps_a), _requests(b, steps_b)
+    if requests_a.keys() == requests_b.keys():
+        return [RequestPair(number, request, requests_b[id]) for number, (id, request) in enumerate(requests_a.items())]
+    pairs = zip_longest(requests_a.values(), requests_b.values())
     return [RequestPair(number, ours, theirs) for number, (ours, theirs) in enumerate(pairs)]
 
 
-def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
-    """Return each request by its id, in the order of submission, or of first steps where lives are not recorded."""
+def _requests(trace: Trace, steps: Sequence[Step]) -> dict[str, ComparedRequest]:
+    """Return each request by its id, in the order of submission, or of first steps if requests were not recorded."""
     spans: dict[str, Span | None] = {}
     for span in trace.spans:
         if span.name == names.REQUEST_SPAN:
@@ -83,16 +83,16 @@ def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
         for sampled in step.sampled:
             tokens.setdefault(sampled.request_id, []).append(sampled.token_id)
         ended.update(step.finished)
-    return {id: _life(id, span, tokens.get(id, []), ended.get(id)) for id, span in spans.items()}
+    return {id: _request(id, span, tokens.get(id, []), ended.get(id)) for id, span in spans.items()}
 
 
-def _life(id: str, span: Span | None, tokens: list[int | None], ended: str | None) -> RequestLife:
+def _request(id: str, span: Span | None, tokens: list[int | None], ended: str | None) -> ComparedRequest:
     attributes: dict[str, Any] = span.attributes if span is not None else {}
     prompt = attributes.get(names.REQUEST_PROMPT_TOKENS)
     reasons = attributes.get(names.GEN_AI_FINISH_REASONS)
     text = attributes.get(names.REQUEST_OUTPUT)
     known = [token for token in tokens if token is not None]
-    return RequestLife(
+    return ComparedRequest(
         id=id,
         prompt_token_ids=tuple(prompt) if isinstance(prompt, list) else None,
         num_prompt_tokens=attributes.get(names.GEN_AI_INPUT_TOKENS),

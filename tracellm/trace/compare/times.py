@@ -108,16 +108,18 @@ class RunTimes:
 
 def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
     """Return the times of a run."""
-    lives = _intervals(trace.named(names.REQUEST_SPAN))
+    requests = _intervals(trace.named(names.REQUEST_SPAN))
     gaps, interval = [], 0
     for before, after in pairwise(steps):
-        while interval < len(lives) and lives[interval][1] < before.span.end_ns:
+        while interval < len(requests) and requests[interval][1] < before.span.end_ns:
             interval += 1
-        if not lives or (interval < len(lives) and _within(before.span.end_ns, after.span.start_ns, lives[interval])):
+        if not requests or (
+            interval < len(requests) and _within(before.span.end_ns, after.span.start_ns, requests[interval])
+        ):
             gaps.append(max(0, after.span.start_ns - before.span.end_ns))
     return RunTimes(
         startup_ns=_length(_intervals(filter(_makes_engine, trace.spans))),
-        requests_ns=_length(lives),
+        requests_ns=_length(requests),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
         recording_ns=sum(span.recording_ns for span in trace.spans),

@@ -170,7 +170,7 @@ def read_mermaid(lines: list[tuple[int, str]]) -> Expectation:
                 name, *alias = _ALIAS.split(declared[1].partition("@{")[0].strip(), maxsplit=1)
                 lifelines[name.strip()] = plain_names(alias[0]) | plain_names(name) if alias else plain_names(name)
             elif note := _NOTE.fullmatch(statement):
-                phase = next((name for name, says in _PHASES.items() if says.search(note[1])), phase)
+                phase = next((name for name, pattern in _PHASES.items() if pattern.search(note[1])), phase)
             elif message := _MESSAGE.fullmatch(statement):
                 source, target = message["source"].strip(), message["target"].strip()
                 for name in (source, target):

@@ -1,7 +1,7 @@
 """Memory traffic and floating-point operations of a Triton kernel's launch, worked out from its arguments on the host.
 
-The docstring of each kernel's file derives the formulas. Attention kernels read as many keys as the sequences are long;
-the lengths come from the `AttentionMetadata` of the forward pass, where the host has them: nothing waits for the GPU.
+The docstring of each kernel's file derives the formulas. Attention kernels read as many keys as their sequences have
+tokens. These lengths come from the forward pass's `AttentionMetadata`, on the host: nothing waits for the GPU.
 """
 
 import sys
@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["Work", "estimate_work"]
 
-Place = tuple[int | None, ...]
-"""Position of programs in the grid; None: all programs along this axis."""
+GridIndex = tuple[int | None, ...]
+"""Index of programs in the grid; None for all programs along this axis."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Work:
         bytes_written: bytes written to the GPU's memory.
         flops: floating-point operations; a multiply-add counts as two, an exponential as one. For attention, the two
             products only.
-        blocks_read: for attention, the KV cache blocks that the programs at each place read, in the order of their
+        blocks_read: for attention, the KV cache blocks that the programs at each grid index read, in the order of their
             positions.
         reason: for paged attention, why `v1` (short_context: no context is longer than a partition; enough_programs:
             the GPU is busy without splitting contexts) or `v2` (few_programs).
@@ -34,14 +34,14 @@ class Work:
     bytes_read: int
     bytes_written: int
     flops: int
-    blocks_read: Mapping[Place, Sequence[int]] | None = None
+    blocks_read: Mapping[GridIndex, Sequence[int]] | None = None
     reason: str | None = None
 
 
 class _Reads(NamedTuple):
     """Keys at positions first .. stop - 1 of one sequence, read by programs for some of its queries."""
 
-    place: Place
+    grid_index: GridIndex
     sequence: int
     first: int
     stop: int
@@ -218,7 +218,7 @@ def _attention(
     table, blocks = metadata.block_table_cpu, None
     if table is not None:
         blocks = {
-            read.place: table[read.sequence, read.first // block_size : -(-read.stop // block_size)].tolist()
+            read.grid_index: table[read.sequence, read.first // block_size : -(-read.stop // block_size)].tolist()
             for read in reads
         }
     return Work(
