@@ -407,7 +407,7 @@ class Recording:
     # -- other processes ----------------------------------------------------------------------------------------------
 
     def _handle(self) -> RecordingHandle | None:
-        """Return the handle for a process that is being started; None if this recording is not active."""
+        """Return the handle that a process being started joins with; None if this recording is not active."""
         if _active is not self:
             return None
         trace_id, span_id = self._call_ids.parent_in_thread(*current_call())

@@ -2,7 +2,7 @@
 
 A message is recorded twice, where it was encoded and where it was decoded, under an id that both sides derive from its
 content. Ids may repeat, as when a request is aborted twice: the k-th send with an id belongs to the k-th receive. A
-request's messages are its ADD to the engine core, and the OUTPUTS of each step on their way back.
+request's messages are its ADD to the engine core, and the OUTPUTS of each step in return.
 
 vLLM has no counterpart: it propagates `trace_headers` with a request, and records nothing at the sockets.
 """

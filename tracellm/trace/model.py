@@ -56,7 +56,7 @@ class Process:
 
 
 class Span(msgspec.Struct, gc=False, eq=False):
-    """One call, or one request's life.
+    """One call, or one request from its submission to its end.
 
     Times are wall-clock nanoseconds since 1970, converted from the process's monotonic clock. `trace_id` has 32 and
     `span_id` 16 hexadecimal digits. `error` is the exception in one line, or None. Spans read from disk share
@@ -184,7 +184,7 @@ class Trace:
     def orphans(self) -> list[Span]:
         """Spans whose parent is neither recorded nor in another program; none in a sound recording.
 
-        A `traceparent` header makes another program's span the parent of an HTTP request, or of a request's life if the
+        A `traceparent` header makes another program's span the parent of an HTTP request, or of a request if the
         trace has no HTTP request.
         """
         lost = [span for span in self.roots if span.parent_span_id is not None]

@@ -75,7 +75,7 @@ def run(
 
     Raises:
         CommandError: the script cannot be run, or the run folder cannot be written.
-        BaseException: whatever the script raises, on its way to the interpreter.
+        BaseException: any exception of the script, for the interpreter.
     """
     require_posix()
     if module is None and not script:

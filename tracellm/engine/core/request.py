@@ -29,15 +29,15 @@ class RequestStatus(enum.IntEnum):
 
     WAITING = enum.auto()
     WAITING_FOR_FSM = enum.auto()
-    """Its grammar is being compiled. vLLM calls a grammar a finite-state machine here."""
+    """Waiting for its grammar to be compiled; FSM is vLLM's name for a grammar here, a finite-state machine."""
     RUNNING = enum.auto()
     PREEMPTED = enum.auto()
-    """It lost its blocks to another request, and waits to be recomputed."""
+    """Waiting to be recomputed, as its blocks went to another request."""
     FINISHED_STOPPED = enum.auto()
     FINISHED_LENGTH_CAPPED = enum.auto()
     FINISHED_ABORTED = enum.auto()
     FINISHED_ERROR = enum.auto()
-    """It failed alone; `stop_reason` is the error. Not in vLLM 0.11.1, but in later versions."""
+    """Failed, without harm to other requests; `stop_reason` is the error. In vLLM only after 0.11.1."""
 
     def __str__(self) -> str:
         return self.name

@@ -86,11 +86,11 @@ class EngineCoreEventType(enum.IntEnum):
     """Events of a request in the scheduler."""
 
     QUEUED = 1
-    """It entered the waiting queue."""
+    """The request entered the waiting queue."""
     SCHEDULED = 2
-    """It left the waiting queue and runs; recorded again after each preemption."""
+    """The request left the waiting queue; recorded again after each preemption."""
     PREEMPTED = 3
-    """It lost its blocks, and waits again."""
+    """The request lost its blocks and waits again."""
 
 
 class EngineCoreEvent(msgspec.Struct):

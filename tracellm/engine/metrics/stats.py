@@ -124,7 +124,7 @@ class CachingMetrics:
 
     @property
     def empty(self) -> bool:
-        """True without lookups."""
+        """True if there were no lookups."""
         return self.aggregated_requests == 0
 
     @property

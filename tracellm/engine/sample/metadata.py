@@ -1,4 +1,4 @@
-"""Sampling parameters of the batch, row by row as tensors: what the sampler gets beside the logits.
+"""Sampling parameters of the batch, row by row as tensors; the sampler's input besides the logits.
 
 In a request's life: `InputBatch.refresh_metadata` makes it when requests come, end or move, and keeps it while the
 batch stays the same.
@@ -23,7 +23,7 @@ class SamplingMetadata:
     temperature: Tensor | None
     """float32 [N]; 0 for a greedy row. None if all rows are greedy."""
     all_random: bool
-    """No row is greedy."""
+    """True if no row is greedy."""
     top_p: Tensor | None
     """float32 [N]; 1 keeps all tokens."""
     top_k: Tensor | None
@@ -72,10 +72,10 @@ class SamplingMetadata:
 
     @property
     def all_greedy(self) -> bool:
-        """Every row is greedy."""
+        """True if all rows are greedy."""
         return self.temperature is None
 
     @property
     def no_penalties(self) -> bool:
-        """No row has a presence, frequency or repetition penalty."""
+        """True if no row has a presence, frequency or repetition penalty."""
         return self.prompt_token_ids is None

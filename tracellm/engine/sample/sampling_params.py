@@ -52,11 +52,11 @@ class RequestOutputKind(Enum):
     """Selection of the outputs that a request's caller gets."""
 
     CUMULATIVE = 0
-    """Everything so far, after every step."""
+    """All tokens so far, after every step."""
     DELTA = 1
     """New tokens, after every step."""
     FINAL_ONLY = 2
-    """Everything, once finished; used by `LLM.generate`."""
+    """All tokens, once the request has finished; used by `LLM.generate`."""
 
 
 _CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -95,9 +95,9 @@ class StructuredOutputsParams:
     disable_fallback: bool = False
     """Ignored; there is one backend. vLLM has several."""
     disable_any_whitespace: bool = False
-    """No whitespace between the parts of JSON."""
+    """Forbid whitespace between the parts of JSON."""
     disable_additional_properties: bool = False
-    """Only properties named in the schema."""
+    """Forbid properties that the schema does not name."""
     whitespace_pattern: str | None = None
     """Regular expression for the whitespace between the parts of JSON."""
     structural_tag: str | None = None

@@ -1,10 +1,10 @@
-"""The sampled tokens on their way from the device to the host, at once or while the next step runs.
+"""Copies the sampled tokens from the device to the host, at once or while the next step runs.
 
 In a request's life: the end of every step. Under asynchronous scheduling (core/sched/async_scheduler.py) the next step
-does not wait for the tokens. In place of a request's last token the host has a placeholder, -1 - row, where row is its
-row among the sampled tokens. `GPUModelRunner._prepare_input_ids` replaces the placeholder on the device. When the
-engine core fetches the step's output, the tokens replace the placeholders on the host, too. That is before the step
-after the next is prepared, so a placeholder always refers to the step before.
+does not wait for the tokens. In place of a request's last token the host has a placeholder, -1 - row, for its row
+among the sampled tokens. `GPUModelRunner._prepare_input_ids` replaces the placeholder on the device. When the
+engine core fetches the step's output, the tokens replace the placeholders on the host, too. This happens before
+another step is prepared, so a placeholder always refers to the previous step.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py::AsyncGPUModelRunnerOutput. There `prev_req_id_to_index` finds the rows, and
 the host's tokens stay placeholders.

@@ -1,7 +1,8 @@
 """The worker: one device, the model on it, and the memory left for the KV cache.
 
-"GPU" is vLLM's name: on a machine without CUDA this worker runs on the CPU (there CPUWorker, a subclass, does).
-The older documents call it GPUWorker. vLLM: vllm/v1/worker/gpu_worker.py::Worker. Left out: distributed
+"GPU" is vLLM's name. Without CUDA this worker runs on the CPU; vLLM has a subclass for that, CPUWorker.
+
+vLLM: vllm/v1/worker/gpu_worker.py::Worker, called GPUWorker in older documents. Left out: distributed
 initialization, LoRA, sleeping, profiling, warm-up.
 """
 

@@ -122,7 +122,7 @@ class ModelRunnerOutput:
 
 
 class AsyncModelRunnerOutput(ABC):
-    """Output of a step whose tokens may still be on their way to the host.
+    """Output of a step whose tokens may not have been copied to the host yet.
 
     vLLM: vllm/v1/outputs.py::AsyncModelRunnerOutput.
     """

@@ -1,7 +1,7 @@
 """The functions that are probed, and what is recorded of a call.
 
-`engine/` has the entries of our engine and those that vLLM shares, `vllm/` those where vLLM differs. The engines do not
-import the catalog; a test fails where they disagree. `request_tracker.py` combines facts of several calls.
+`engine/` has the entries of tracellm's engine and those that vLLM shares, `vllm/` those where vLLM differs. The engines
+do not import the catalog; a test fails where they disagree. `request_tracker.py` combines facts of several calls.
 """
 
 from tracellm.probes.catalog.engine import CATALOG

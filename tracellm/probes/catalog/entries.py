@@ -59,7 +59,7 @@ VLLM_MODULES = {
     "tracellm.engine.worker.gpu_worker": "vllm.v1.worker.gpu_worker",
     "tracellm.engine.worker.worker_base": "vllm.v1.worker.worker_base",
 }
-"""Modules of our engine, and the modules of vLLM 0.11.1 with the same classes and functions."""
+"""Modules of tracellm's engine, and the modules of vLLM 0.11.1 with the same classes and functions."""
 
 LATER_HOMES = {
     "vllm.entrypoints.openai.serving_chat:OpenAIServingChat": "chat_completion.serving:OpenAIServingChat",
@@ -80,7 +80,7 @@ _PROBES = str(Path(__file__).parents[1]) + os.sep
 def plain(
     level: Level, home: str, *functions: str, later: str = "", added: str = "", removed: str = "", **more: Any
 ) -> list[Entry]:
-    """Entries for functions of our engine, and for the same functions of vLLM.
+    """Entries for functions of tracellm's engine, and for the same functions of vLLM.
 
     Args:
         level: how deep in the engine the functions sit.
@@ -100,7 +100,7 @@ def plain(
 
 
 def ours_only(level: Level, home: str, *functions: str, **more: Any) -> list[Entry]:
-    """Entries for functions that only our engine has, or that vLLM needs other entries for.
+    """Entries for functions that only tracellm's engine has, or that vLLM needs other entries for.
 
     `inherited=True` names the spans by the class in `home`, not by the receiver's; `shown_as` is the class that spans
     and lifeline are named by; `record` is a capture that returns attributes.
@@ -148,7 +148,7 @@ def _target(home: str, function: str) -> str:
 
 
 def like(ours: Iterable[Entry], target: str, path: str | None = None, **changes: Any) -> Entry:
-    """Copy an entry of our engine for a function of vLLM that does the same.
+    """Copy an entry of tracellm's engine for a function of vLLM that does the same.
 
     Args:
         ours: entries to search.

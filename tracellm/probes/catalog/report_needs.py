@@ -43,7 +43,7 @@ _ENTRIES = {
 }
 
 SUBJECTS = {subject: tuple(entry.target for entry in entries) for subject, entries in _ENTRIES.items()}
-"""Targets of the entries that each subject needs, in our engine and in vLLM."""
+"""Targets of the entries that each subject needs, in tracellm's engine and in vLLM."""
 
 SAMPLERS = tuple(entry.target for entry in plain("layer", "sample.sampler:Sampler", "sample"))
 """Entries that record how many tokens were left to draw from."""
@@ -68,7 +68,7 @@ def lacking(chosen: Collection[str], unchosen: Collection[str], engine: str | No
     """Return the subjects that a selection makes impossible, each with the functions it lacks.
 
     Args:
-        chosen: selected targets. An engine without any is not considered, as ours with `--only vllm`.
+        chosen: selected targets. An engine without any is not considered, as tracellm's with `--only vllm`.
         unchosen: targets that are left out.
         engine: engine that was used; while it is None, a subject counts if any engine lacks a function.
     """

@@ -49,7 +49,7 @@ def _shortened(value: Any) -> Any:
 
 @cache
 def _defaults(kind: Callable[[], Any]) -> dict[str, Any]:
-    """Default values by name, of a dataclass (ours) or a msgspec struct (vLLM's)."""
+    """Default values by name, of a dataclass (tracellm's) or a msgspec struct (vLLM's)."""
     all_fields = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)  # type: ignore[arg-type]
     shown = [field for field in all_fields if not field.name.startswith("_") and field.name not in _SHOWN_ELSEWHERE]
     try:

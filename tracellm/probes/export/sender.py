@@ -115,7 +115,7 @@ class Sender:
         self._ended.set()
 
     def is_hopeless(self) -> bool:
-        """Return whether the collector has failed for too long since the end."""
+        """Return whether the collector has accepted nothing for too long since the end of the recording."""
         problem, limit = self.log.spans, self._settings.timeout_s
         if "refused" in problem:
             limit = min(_REFUSED_SECONDS, limit)
@@ -178,10 +178,10 @@ class Sender:
             return False
 
     def _send(self, is_last: bool) -> None:
-        """Send a batch; after the end of the recording each has one last chance.
+        """Send a batch; if `is_last`, the recording has ended, and a batch that fails is lost.
 
-        Before that, a batch that fails is set aside until the next one is sent. If the next one is accepted, the first
-        is tried again, and lost if it fails again. Otherwise both wait until the collector accepts something.
+        During the recording, a batch that fails is set aside until the next one is sent. If that is accepted, the first
+        is tried again, and lost if it fails again. Otherwise both wait until the collector accepts a batch.
         """
         if not self._held:
             self._take_back()

@@ -139,7 +139,7 @@ class Recorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has been recorded."""
+        """True if nothing has been recorded."""
         return not (self.calls or self.buffer or state.open)
 
     def step_ended(self, parent: int) -> None:

@@ -121,7 +121,7 @@ class SpanThread(NamedTuple):
         thread_name: None for the main thread.
         trace_id: None for the recording's own trace.
         parent: span id of the parent of outermost calls in that trace; None where they are roots.
-        outside: whether the parent is not in the recording.
+        outside: whether the parent is outside the recording.
     """
 
     thread_name: str | None = None

@@ -1,9 +1,9 @@
 """Conversion of record files into the run's trace, OTLP JSON lines: when the run has ended, or a command opens it.
 
 A file is read from beginning to end, frame by frame, so memory stays small. The trace file appears when it is complete,
-and the record file is removed after that: after an interrupt, the next conversion begins anew.
+and the record file is removed after that: after an interrupt, the next conversion starts again.
 
-Where several files are large, each is converted by a process of its own, as many at a time as there are cores. One
+If several files are large, each is converted by a process of its own, as many at a time as there are cores. One
 file is never divided: a span may depend on any call before it.
 """
 

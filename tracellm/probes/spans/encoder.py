@@ -1,4 +1,4 @@
-"""Text of spans made directly from records: most calls need no span.
+"""JSON text of spans written directly from records, without span objects, for most calls.
 
 Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. Their arguments and results
 repeat. The common part of a site's text is made once (`_Template`), and the text of facts is cached by their bytes. A

@@ -83,7 +83,7 @@ _SPAN, _FACTS, _SAMPLES, _NONE = "span", "facts", "samples", ""
 
 _SAMPLERS = frozenset((*SUBJECTS["samples"], *SAMPLERS))
 _STEPS_WITH_SAMPLES = 16
-"""Number of steps with described tokens if only some spans are wanted; describing takes as long as all else."""
+"""Number of steps with described tokens if only some spans are wanted; describing takes as long as everything else."""
 
 
 def _use(site: SpanSite, wanted: Collection[str] | None) -> str:

@@ -105,7 +105,7 @@ lanes_of = per_trace(Lanes)
 
 @dataclass(frozen=True, slots=True)
 class DiagramTree(CallTree):
-    """A call tree on its way to a sequence diagram.
+    """A call tree that is being made into a sequence diagram.
 
     Attributes:
         lang: the language of the diagram.

@@ -415,6 +415,6 @@ class _Body:
         self._y += 14
 
     def _reach(self, items: tuple[Item, ...]) -> float:
-        """Return the right edge of the labels of calls to itself."""
+        """Return the right edge of the labels of self-calls, in pixels; 0 without any."""
         loops = [m for m in messages(items) if m.source == m.target]
         return max((self._x[m.source] + label(m.text).width + 40 for m in loops), default=0.0)

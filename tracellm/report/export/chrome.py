@@ -1,6 +1,6 @@
 """Trace Event JSON, for chrome://tracing, Perfetto and `vizviewer`.
 
-A call is a complete event (`X`), a moment within it an instant (`i`). A request's life is a pair of asynchronous events
+A call is a complete event (`X`), a moment within it an instant (`i`). A request is a pair of asynchronous events
 (`b`, `e`) with its phases inside. An arrow is a chain of flow events (`s`, `t`, `f`), each written after the call that
 it is bound to. Times are microseconds from the start of the run, with three decimals, so nothing is rounded. The
 format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.

@@ -45,8 +45,8 @@ def table(chosen: Chosen) -> Iterator[bytes]:
     for number, span in enumerate(chosen.spans(), start=1):
         writer.writerow(_row(span, chosen.begin_ns))
         if number % _ROWS == 0:
-            yield _taken(text)
-    yield _taken(text)
+            yield _drain(text)
+    yield _drain(text)
 
 
 def _row(span: Span, begin: int) -> list[Any]:
@@ -73,7 +73,7 @@ def _row(span: Span, begin: int) -> list[Any]:
     ]
 
 
-def _taken(text: io.StringIO) -> bytes:
+def _drain(text: io.StringIO) -> bytes:
     piece = clean(text.getvalue())
     text.seek(0)
     text.truncate()

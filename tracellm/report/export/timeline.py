@@ -8,7 +8,7 @@ the calls that it makes. Every call keeps its true start and end.
 Arrows are messages between processes and threads, calls that started a thread or a process, and each request's way from
 its submission through every step that served it.
 
-A request's life is one long bar with its phases below: it waits until the first step that computes some of it; then it
+A request is one long bar with its phases below: it waits until the first step that computes some of it; then it
 is in prefill or decode. It is preempted from the step that takes its blocks to the one that gives it blocks again.
 """
 

@@ -34,7 +34,7 @@ class EngineFacts:
 
     @property
     def prefix_caching(self) -> bool:
-        """Whether full blocks are cached; vLLM's default where that is not recorded."""
+        """True if full blocks are cached; vLLM's default, True, if not recorded."""
         return self.settings.get("enable_prefix_caching", "True") == "True"
 
 

@@ -1,7 +1,7 @@
 """Facts of a run's requests: prompts, outputs, parameters, and their times in each state.
 
-A request's life is recorded where it was submitted; the steps that served it may be those of another process, and link
-to it.
+A request's span is recorded by the process that submitted it. The steps that served it may be in another process, and
+link to the span.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ __all__ = ["RequestFacts", "RequestTimes", "as_int", "as_list", "as_text", "requ
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs.
+    """One request. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs.
 
     `parent` is the request with n > 1 whose output `index` this one makes. `params` are those that differ from their
     defaults, and always max_tokens and temperature.

@@ -143,7 +143,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class CallTree:
-    """The calls of a trace on their way through the passes of a report.
+    """The calls of a trace, input and output of the passes of a report.
 
     A pass owns its input: it may change the nodes, and its results are in the tree that it returns.
 
@@ -153,7 +153,7 @@ class CallTree:
         ordered: whether siblings are ordered by start.
         units: step of the call that repeats with each step, both as span ids; None if found from the calls around
             steps.
-        turns: step of a call that belongs to the step's turn, both as span ids, for steps without a unit around them.
+        turns: for each call of a step's turn, the span id of that step; for steps without a unit around them.
     """
 
     trace: Trace

@@ -1,9 +1,9 @@
-"""Engine steps in which nothing changed become one node: "steps 3-17: decode, 2 requests".
+"""Groups engine steps in which nothing changed into one node: "steps 3-17: decode, 2 requests".
 
-More than `EngineCore.step_fn` repeats for each step: the `LLMEngine.step` around it, and the calls before it
-(`has_unfinished_requests`). All of these stand in the group, merged. If the engine core has a process of its own, and
-no call of the client's is around its steps, the group is the step's turn: the messages taken before it, and those sent
-and taken after it.
+Each step repeats more calls than `EngineCore.step_fn`: the `LLMEngine.step` around it, and calls before it
+(`has_unfinished_requests`). The group contains all of these, merged. If the engine core has a process of its own, no
+client's call is around its steps. Then the group contains the step's *turn*: the messages received before it, and those
+sent and received after it.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["AROUND", "condense", "group_steps", "step_head", "steps_key"]
 T = TypeVar("T", bound=CallTree)
 
 AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
-"""Calls that make one engine step happen: on clients of this process, and in the engine core's own."""
+"""Calls around one engine step: in the client's process, and in the engine core's own process."""
 
 
 def group_steps(
@@ -35,9 +35,9 @@ def group_steps(
 
     Args:
         trace: the trace of the steps.
-        units: step of the span that repeats with each step, both as span ids; None to find it from the calls around
-            steps.
-        turns: step of a call that belongs to the step's turn, both as span ids, for steps without a unit around them.
+        units: for each span that repeats with a step, the span id of that step; None to find these spans from the
+            calls around steps.
+        turns: for each call of a step's turn, the span id of that step; for steps without a unit around them.
         folder: merges the steps of a group; pass the one that folds the levels below, as it has their digests.
     """
     folder = folder or Folder()

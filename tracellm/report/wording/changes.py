@@ -42,12 +42,12 @@ _CHANGED = (names.STEP_NEW, names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP
 def alike(step: Span, before: Span) -> bool:
     """Return whether a step repeats the one before: same kind, same requests, and no change in either.
 
-    Each request must be in the same phase in both, and the same ones must get a token: a step that ends a chunked
-    prefill stands for itself, even beside other requests. The attributes are compared without `read_step`, since nearly
-    all steps of a long run are alike.
+    Each request must be in the same phase in both, and the same requests must get a token. So the step that ends a
+    chunked prefill is never alike. The attributes are compared without `read_step`, which is slower: nearly all steps
+    of a long run are alike.
     """
-    one, other = step.attributes, before.attributes
-    return all(one.get(name) == other.get(name) for name in _SAME) and not _changed(step) and not _changed(before)
+    now, previous = step.attributes, before.attributes
+    return all(now.get(name) == previous.get(name) for name in _SAME) and not _changed(step) and not _changed(before)
 
 
 def _changed(step: Span) -> bool:

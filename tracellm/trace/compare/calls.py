@@ -3,8 +3,8 @@
 A pair has the same class and the same code. A method that a subclass inherits is the same code under another name:
 `EngineCore.step_fn` of one run and `EngineCoreProc.step_fn` of the other are one pair.
 
-Runs of two engines, ours and a real vLLM, have no code in common. There the counterpart is a method of the same name on
-the same lifeline, or else of the same class. The class that defines it does not matter.
+Runs of tracellm's engine and of a real vLLM have no code in common. There the counterpart is a method of the same name
+on the same lifeline, or else of the same class, wherever it is defined.
 """
 
 from collections.abc import Callable, Iterable
@@ -97,8 +97,8 @@ def thread_of(span: Span) -> str:
 def _count(trace: Trace) -> dict[_Key, _Calls]:
     """Count the calls of a trace, in the order of first use.
 
-    A script and a request's life are no calls. After each step a client is called to abort the requests that a stop
-    text ended; a call without any is not counted, as it aborts nothing.
+    The spans of a script and of a request are not calls. After each step a client is called to abort the requests
+    that a stop string ended; a call without such requests is not counted.
     """
     found: dict[_Key, _Calls] = {}
     for span in trace.spans:

@@ -23,13 +23,13 @@ class ReasonCode(StrEnum):
     MAX_NUM_SEQS = "max_num_seqs"
     """The largest allowed number of requests is running."""
     NO_FREE_BLOCKS = "no_free_blocks"
-    """Too few KV blocks are free to start it. No running request is preempted to start another."""
+    """Too few KV blocks are free to start the request. No running request is preempted to start another."""
     PREEMPTED = "preempted"
-    """It was running, and its KV blocks were taken for another request, or freed because none could be taken."""
+    """The running request lost its KV blocks to another one, or released them because it could get no more."""
     GRAMMAR = "grammar"
-    """The grammar for its constrained output is still being compiled. Other requests may overtake it."""
+    """The request's grammar is still being compiled. Other requests may overtake it."""
     BEHIND = "behind"
-    """A request before it in the queue could not be scheduled, and overtaking is not allowed."""
+    """An earlier request of the queue could not be scheduled, and overtaking is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NotScheduledReason(_Reason):
 
     @classmethod
     def token_budget(cls, budget: int, left: int, wanted: int) -> "NotScheduledReason":
-        """Too few of the step's `budget` tokens were `left` for the `wanted` ones.
+        """The step had `left` of its `budget` tokens left, and the request needed `wanted`.
 
         For a waiting request whose prefix was not looked up, `wanted` includes tokens that may be cached.
         """
@@ -92,10 +92,10 @@ class CutShort(_Reason):
 
     @classmethod
     def token_budget(cls, budget: int, wanted: int, scheduled: int) -> "CutShort":
-        """It got the last `scheduled` of the step's `budget` tokens."""
+        """The request got the last `scheduled` of the step's `budget` tokens."""
         return cls(ReasonCode.TOKEN_BUDGET, {"budget": budget, "left": scheduled, "wanted": wanted, "given": scheduled})
 
     @classmethod
     def chunk_threshold(cls, threshold: int, wanted: int) -> "CutShort":
-        """It got `threshold` tokens, the most for one step."""
+        """The request got `threshold` tokens, the most for one step."""
         return cls(ReasonCode.CHUNK_THRESHOLD, {"threshold": threshold, "wanted": wanted, "given": threshold})

@@ -1,6 +1,6 @@
 """Gemma 2: sliding window in every other layer, soft caps of scores and logits, norms before and after each block.
 
-In a request's life: as qwen2.py, in whose order the file reads. (https://arxiv.org/abs/2408.00118)
+Called like qwen2.py, and read in the same order. Source: https://arxiv.org/abs/2408.00118
 
 vLLM: vllm/model_executor/models/gemma2.py. Left out: pipeline and tensor parallelism, quantization.
 """

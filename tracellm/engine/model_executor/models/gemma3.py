@@ -1,7 +1,7 @@
 """Gemma 3, text only: Gemma 2 with norms of query and key heads, and five windowed layers for each full one.
 
-Windowed layers rotate by other angles, since short distances need no long positions. The norms replace Gemma 2's caps.
-(https://arxiv.org/abs/2503.19786)
+Windowed layers have rotary frequencies of their own, not scaled for long contexts. The norms replace Gemma 2's soft
+caps. Source: https://arxiv.org/abs/2503.19786
 
 vLLM: vllm/model_executor/models/gemma3.py. Left out: what gemma2.py leaves out, and images (`gemma3_mm.py`).
 """

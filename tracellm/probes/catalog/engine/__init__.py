@@ -1,4 +1,4 @@
-"""Functions of this engine to probe, and those that vLLM has under the same names, in the order of a request's life.
+"""Functions of tracellm's engine to probe, with vLLM's of the same names, in the order of a request's life.
 
 - `startup.py`: settings, weights, the KV cache;
 - `processes.py`: the chosen client, the engine core's process, messages, the OpenAI server;
@@ -23,7 +23,7 @@ _ENTRIES = (
 )
 
 CATALOG = tuple(entry for entry in _ENTRIES if not entry.target.startswith("vllm."))
-"""Every entry for the engine of this project. Where two match the same function, the first counts."""
+"""All entries for tracellm's engine. If several match a function, the first counts."""
 
 SHARED = tuple(entry for entry in _ENTRIES if entry.target.startswith("vllm."))
-"""Entries for functions of vLLM that need nothing but what ours have."""
+"""Entries for functions of vLLM that are the same as for tracellm's engine."""

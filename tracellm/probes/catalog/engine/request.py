@@ -146,7 +146,7 @@ _CHAT_FUNCTIONS = (
     "create_chat_completion",
 )
 _CHAT_FILES = ("llm.py", "serving_chat.py", "chat_completion/serving.py")
-"""Files of our engine and of vLLM 0.11.1, then of later versions."""
+"""Files of tracellm's engine and of vLLM 0.11.1, then of later versions."""
 
 
 def submission_attributes(facts: Any) -> dict[str, Any]:

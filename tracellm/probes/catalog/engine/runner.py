@@ -106,7 +106,7 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 _Batch = tuple[list[str], list[tuple[LogitOptions, int]]]
 _last: tuple[Any, list[int], _Batch] = (lambda: None), [], ([], [])
-"""Reference to the sampling metadata of the last batch, which is made anew when the batch changes; its sampled rows,
+"""Reference to the sampling metadata of the last batch, which is replaced when the batch changes; its sampled rows,
 and what `batch_rows` returned for them."""
 
 

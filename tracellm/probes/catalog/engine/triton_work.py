@@ -1,4 +1,4 @@
-"""Memory traffic and floating-point operations of a Triton kernel's launch, worked out from its arguments on the host.
+"""Memory traffic and floating-point operations of a Triton kernel's launch, computed on the host from its arguments.
 
 The docstring of each kernel's file derives the formulas. Attention kernels read as many keys as their sequences have
 tokens. These lengths come from the forward pass's `AttentionMetadata`, on the host: nothing waits for the GPU.

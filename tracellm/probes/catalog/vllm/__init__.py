@@ -11,7 +11,7 @@ from tracellm.probes.catalog.vllm import processes, request, runner, startup, st
 __all__ = ["CATALOG", "PACKAGE"]
 
 PACKAGE = "vllm"
-"""The package that all entries are about."""
+"""Package of all functions."""
 
 CATALOG = (*startup.ENTRIES, *processes.ENTRIES, *request.ENTRIES, *step.ENTRIES, *runner.ENTRIES, *SHARED)
-"""Every entry. Where two match the same function, the first counts."""
+"""All entries. If several match a function, the first counts."""

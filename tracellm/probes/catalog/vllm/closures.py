@@ -1,4 +1,4 @@
-"""Stand-ins for two loops of vLLM that no name leads to: functions within functions.
+"""Stand-ins for two loops of vLLM that are nested functions, which a probe cannot find by name.
 
 `AsyncLLM._run_output_handler` makes `output_handler` and runs it as a task; the clients make `process_outputs_socket`,
 AsyncMPClient for a task and SyncMPClient for a thread. Each runs as long as the engine, though the first request may
@@ -20,17 +20,17 @@ __all__ = ["output_handler", "process_outputs_socket", "process_outputs_socket_t
 
 
 async def output_handler(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Stand for the `output_handler` of an AsyncLLM."""
+    """Await the `output_handler` of an AsyncLLM; recorded in its place."""
     return await coroutine
 
 
 async def process_outputs_socket(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Stand for the `process_outputs_socket` of an AsyncMPClient."""
+    """Await the `process_outputs_socket` of an AsyncMPClient; recorded in its place."""
     return await coroutine
 
 
 def process_outputs_socket_thread(run: Callable[[], None]) -> None:
-    """Stand for the `process_outputs_socket` of a SyncMPClient."""
+    """Run the `process_outputs_socket` of a SyncMPClient; recorded in its place."""
     run()
 
 

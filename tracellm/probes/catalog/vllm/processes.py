@@ -1,4 +1,4 @@
-"""Processes of a vLLM where they differ from ours: loops without a name, workers, its server.
+"""Processes of a vLLM where they differ from tracellm's engine: loops without a name, workers, its server.
 
 vLLM: vllm/v1/engine/core_client.py, utils.py, async_llm.py, vllm/v1/executor/multiproc_executor.py, vllm/entrypoints/.
 """
@@ -26,7 +26,7 @@ _MAX_FRAMES = 12
 
 
 def _capture_launch(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Return the class of the client that launches the engine core, as the lifeline: ours does it in a method."""
+    """Return the class of the client that launches the engine core, as the lifeline: vLLM launches it in a function."""
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame is None:

@@ -1,4 +1,4 @@
-"""A request to a vLLM where it differs from ours: its submission, its span, its ids.
+"""A request to a vLLM where it differs from tracellm's engine: its submission, its span, its ids.
 
 Both engines of the front half submit requests to `OutputProcessor.add_request`, where the request's span begins. It
 travels in `trace_headers` under a header of its own, so that the `traceparent` that vLLM's tracing reads stays as it
@@ -26,7 +26,7 @@ HEADER = "tracellm-life"
 
 
 def _assign_request_span(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Do as for our engine, unless the call continues a request that is already running."""
+    """Assign a span as for tracellm's engine, unless the call continues a running request."""
     request = argument(args, kwargs, 1, "request")
     if request.request_id not in args[0].request_states:
         ours.assign_request_span(args, kwargs, HEADER)

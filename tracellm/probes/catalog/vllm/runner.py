@@ -1,4 +1,4 @@
-"""A vLLM's model runners, the later one in `worker/gpu/`, and its sampler where they differ from ours.
+"""A vLLM's model runners, the later one in `worker/gpu/`, and its sampler where they differ from tracellm's engine.
 
 Probabilities are recorded where the logits are in the CPU's memory. Reading them on a GPU would make the engine wait,
 and take memory of the KV cache; there the scheduler provides the tokens (step.py). Tokens are drawn from what

@@ -180,7 +180,7 @@ def _short(output: Any, requests: Any) -> Iterator[tuple[str, int]]:
 
 
 def give_schedule(facts: Any) -> dict[str, Any]:
-    """Give the schedule in the form that our engine's scheduler has, with derived reasons."""
+    """Give the schedule in the form of tracellm's scheduler, with derived reasons."""
     resumed, cached = set(facts["resumed"]), ours.cached_rows(facts["cached"])
     new = [row for row in facts["new"] if row[0] not in resumed]
     back = [
@@ -302,7 +302,7 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
 
 
 def _complete_step(tracker: RequestTracker, span: Span, executed: Any, child_facts: dict[str, Any]) -> None:
-    """Complete the span as for our engine; tokens whose sampling was not recorded here have no probabilities."""
+    """Complete the span as for tracellm's engine; tokens whose sampling was not recorded here have no probabilities."""
     child_facts.setdefault("logits_shape", child_facts.get("shape", ()))
     ours.complete_step(tracker, span, executed, child_facts)
     if "sampled" not in child_facts and "tokens" in child_facts:

@@ -1,9 +1,9 @@
-"""All decoder layers of a model in one call of C++ (layers.cpp), as long as no layer is watched or changed.
+"""All decoder layers of a model in one call of C++ (layers.cpp), unless a layer is probed, hooked or modified.
 
 `Qwen2Model.forward` -> `CpuOps.decoder_layers` -> here, in every step. In a small model, Python takes as long for a
-layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. A probe, a hook or
-other code may change the layers between steps. So each step compares all that the call depends on with its state at
-preparation, and prepares the call again after a change. vLLM: the graph that torch.compile makes of a model.
+layer's twelve modules as the arithmetic does. The call runs the same kernels, with bit-identical results. A probe, a
+hook or other code may change the layers between steps. So each step checks everything that the prepared call depends
+on, and prepares the call again after a change. vLLM: the graph that torch.compile makes of a model.
 """
 
 import ctypes

@@ -42,7 +42,7 @@ def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any
     takes some hundred launches per configuration; the result is kept in Triton's disk cache. The interpreter uses
     `fixed`.
 
-    Triton compiles a kernel anew for an integer argument that is 1 or a multiple of 16. Strides are the same in all
+    Triton compiles a kernel again for an integer argument that is 1 or a multiple of 16. Strides are the same in all
     steps, but the number of rows is not: kernels mark it `do_not_specialize`, or steps would wait for the compiler.
 
     Kernels over rows have `ROWS_BUCKET` in their key (see `rows_bucket`). Tiles of many rows, the fastest for a prompt,
