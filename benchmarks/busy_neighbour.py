@@ -41,7 +41,7 @@ WAYS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """First lines and environment variables of the script: as usual; with torch imported before; with OpenMP's usual
 spinning; without spinning; with one thread.
 """
-HEADS = ("way", "neighbours", "ms a step (quartiles)", "times without", "times `default`", "others had")
+HEADS = ("way", "neighbours", "ms a step (quartiles)", "times without", "times `default`", "other programs")
 _SCRIPT = """
 import sys, time
 from tracellm import LLM, SamplingParams
@@ -60,7 +60,7 @@ for round, _ in enumerate(sys.stdin):
 
 
 def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model: str = "", tokens: int = 64) -> Times:
-    """Return milliseconds per step, and the share of CPU time that others had, for each variant and round."""
+    """Return milliseconds per step, and the share of CPU time of other programs, for each variant and round."""
     times: Times = {(way, beside): [] for way in ways for beside in neighbours}
     with ExitStack() as stack:
         processes = {way: stack.enter_context(_engine(way, model, tokens)) for way in ways}
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--neighbours", type=int, nargs="+", default=[0, 1, 2], metavar="N")
     parser.add_argument("--repeats", type=int, default=7, metavar="N")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--model", default="", metavar="FOLDER", help="another model than the embedded one")
+    parser.add_argument("--model", default="", metavar="FOLDER", help="model to use instead of the bundled one")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of each request")
     options = parser.parse_args(arguments)
     print(neighbour_table(measure(options.ways, options.neighbours, options.repeats, options.model, options.tokens)))

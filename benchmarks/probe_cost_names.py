@@ -118,10 +118,10 @@ HALF_BILLION: dict[str, Any] = {
 """Description of the shape of Qwen2-0.5B."""
 
 OVERHEAD_MODELS: dict[str, Text] = {
-    "tiny": ("The embedded model, 32 requests at a time", "内置模型，同时 32 个请求"),
+    "tiny": ("The bundled model, 32 requests at a time", "内置模型，同时 32 个请求"),
     "qwen2": ("Qwen2 with 0.5 B random parameters, 32 requests at a time", "5 亿随机参数的 Qwen2，同时 32 个请求"),
     "vllm": (
-        "A real vLLM with the embedded model, 32 requests at a time",
+        "A real vLLM with the bundled model, 32 requests at a time",
         "真实的 vLLM 运行内置模型，同时 32 个请求",
     ),
 }

@@ -88,7 +88,7 @@ HEADS = (
 NOT_MEASURED = {"en": "*Not measured yet.*\n", "zh": "*尚未测量。*\n"}
 _NOTES = (
     """
-The model inside, warm, {threads} threads, {repeats} rounds. Of the processors' time others had {busy:.0%}.
+The bundled model, warm, {threads} threads, {repeats} rounds. Other programs had {busy:.0%} of the processors' time.
 Made by `{command}` on {machine}.
 """,
     """

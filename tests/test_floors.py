@@ -103,7 +103,7 @@ def run(code: str, *options: str) -> str:
 
 
 def test_the_engine_runs_without_the_other_floors(tmp_path: Path) -> None:
-    """The engine generates from a package of only the engine and the embedded model."""
+    """The engine generates from a package of only the engine and the bundled model."""
     package = tmp_path / "tracellm"
     package.mkdir()
     for name in ("engine", "tiny"):

@@ -31,7 +31,7 @@ NEEDLESS = {
     "triton",
     "uvicorn",
 }
-"""Slow imports that an unrecorded run of the embedded model on a CPU does not need."""
+"""Slow imports that an unrecorded run of the bundled model on a CPU does not need."""
 GENERATE = """
 from tracellm import LLM, SamplingParams
 llm = LLM(num_gpu_blocks_override=32, max_num_seqs=4)

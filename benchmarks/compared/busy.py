@@ -17,7 +17,7 @@ class Busy:
         self._ticks = _busy_ticks()
 
     def elsewhere(self, cpu_seconds: float) -> float:
-        """Return the share of CPU time since the start that others had, when the measured process had `cpu_seconds`.
+        """Return the share of CPU time since the start of all but the measured process, which had `cpu_seconds`.
 
         Linux only; 0.0 on other systems.
         """

@@ -73,7 +73,7 @@ class Shape:
 
 SHAPES: dict[str, Shape] = {
     "toy": Shape(
-        title=("The model inside, 4 layers", "内置模型，4 层"),
+        title=("The bundled model, 4 layers", "内置模型，4 层"),
         config=None,
         requests=32,
         inputs=Lengths(32, 256),

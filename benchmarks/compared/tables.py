@@ -34,9 +34,9 @@ _PEERS = {"vllm": "vLLM", "tracellm-torch": "PyTorch"}
 _SAME = ("same outputs in {dtype}", "{dtype} 输出相同")
 _NOTES = (
     """
-{title}, {dtype}, {threads} threads: {requests} requests, {input_tokens:,} tokens in, {output_tokens:,} out; decoding:
-as many with the same lengths, without prompts and first tokens. {repeats} rounds. Limits measured in the same rounds:
-{read} GB/s read, {flops} GFLOP/s. Of the processors' time others had {busy:.0%}.{differences}
+{title}, {dtype}, {threads} threads: {requests} requests, {input_tokens:,} tokens in, {output_tokens:,} out;
+decoding: as many requests of equal length, without prompts and first tokens. {repeats} rounds. Limits measured in the
+same rounds: {read} GB/s read, {flops} GFLOP/s. Other programs had {busy:.0%} of the processors' time.{differences}
 Made by `{command}` on {machine}; {versions}.
 """,
     """

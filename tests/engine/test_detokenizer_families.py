@@ -16,7 +16,7 @@ from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
 from tracellm.tiny import MODEL_DIR
 
 BYTE_FALLBACK = ("llama", "gemma", "mistral")
-TEXT_FAMILIES = ("embedded", "byte-level", *BYTE_FALLBACK)
+TEXT_FAMILIES = ("bundled", "byte-level", *BYTE_FALLBACK)
 """Families that can encode any text."""
 TEXTS = st.lists(
     st.sampled_from(["the", " cat", "  ", " ", "\n", "中文", "你好,", "é", "👍🏽", "👨‍👩‍👧‍👦", "ﷺ", "x.", "\t"])
@@ -27,8 +27,8 @@ TEXTS = st.lists(
 
 @cache
 def tokenizer_of(family: str) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a family, or of the embedded model."""
-    return get_tokenizer(str(MODEL_DIR)) if family == "embedded" else get_family(family)
+    """Return the tokenizer of a family, or of the bundled model."""
+    return get_tokenizer(str(MODEL_DIR)) if family == "bundled" else get_family(family)
 
 
 def detokenizer(family: str, prompt: list[int], **params) -> IncrementalDetokenizer:
@@ -83,7 +83,7 @@ def test_any_text_in_any_steps(family, data):
     assert "\ufffd" not in "".join(pieces)
 
 
-@pytest.mark.parametrize("family", [family for family in (*FAMILIES, "embedded") if family not in BYTE_FALLBACK])
+@pytest.mark.parametrize("family", [family for family in (*FAMILIES, "bundled") if family not in BYTE_FALLBACK])
 @settings(deadline=None)
 @given(st.data())
 def test_any_tokens_in_any_steps(family, data):
@@ -99,7 +99,7 @@ def test_any_tokens_in_any_steps(family, data):
     assert "".join(deltas(of, data.draw(splits(output)))) == at_once(family, prompt, output, skip)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "embedded"])
+@pytest.mark.parametrize("family", [*FAMILIES, "bundled"])
 @settings(deadline=None)
 @given(st.data())
 def test_the_steps_do_not_matter(family, data):

@@ -23,7 +23,7 @@ def llm(qwen2_checkpoint) -> LLM:
     return LLM(str(qwen2_checkpoint), dtype="float32")
 
 
-def test_without_a_model_it_is_the_embedded_one():
+def test_without_a_model_it_is_the_bundled_one():
     """`LLM()` is `LLM("tiny")`, and completes the capital of France."""
     llm = LLM()
     assert llm.model_config.served_model_name == "tiny"

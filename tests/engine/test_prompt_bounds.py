@@ -28,7 +28,7 @@ def byte_level(**changes: object) -> PreTrainedTokenizerFast:
 
 @cache
 def tiny() -> tuple[PreTrainedTokenizerFast, PromptBounds]:
-    """Return the embedded model's tokenizer, which composes characters (NFC), with its bounds."""
+    """Return the bundled model's tokenizer, which composes characters (NFC), with its bounds."""
     tokenizer = get_tokenizer(str(TINY))
     return tokenizer, PromptBounds(tokenizer)
 

@@ -78,7 +78,7 @@ def example() -> str:
 
 
 def replaced() -> dict[str, Any]:
-    """Return the model that vLLM loads for a name of the embedded model."""
+    """Return the model that vLLM loads for a name of the bundled model."""
     from vllm import EngineArgs
 
     config = EngineArgs(model=_NAME, enforce_eager=True).create_engine_config().model_config
@@ -86,7 +86,7 @@ def replaced() -> dict[str, Any]:
 
 
 def engine(*, multiprocess: bool = False, **arguments: Any) -> Any:
-    """Make a new engine with the embedded model."""
+    """Make a new engine with the bundled model."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(multiprocess))
     from vllm import LLM
 

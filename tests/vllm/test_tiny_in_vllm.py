@@ -1,4 +1,4 @@
-"""One embedded model: a real vLLM, transformers and this engine give the same greedy tokens.
+"""One bundled model: a real vLLM, transformers and this engine give the same greedy tokens.
 
 The real vLLM runs in an environment of its own (tests/real_vllm.py).
 """
@@ -36,5 +36,5 @@ def test_as_in_transformers(ours: list[list[int]]) -> None:
 
 
 def test_as_in_a_real_vllm(ours: list[list[int]], in_one_process: InOneProcess) -> None:
-    """A real vLLM loads the embedded model from its folder and generates the same tokens."""
+    """A real vLLM loads the bundled model from its folder and generates the same tokens."""
     assert in_one_process.results["texts"] == ours

@@ -1,4 +1,4 @@
-"""The embedded model: a Hugging Face checkpoint of a few megabytes, trained by `training/`. README.md is its card."""
+"""The bundled model: a Hugging Face checkpoint of a few megabytes, trained by `training/`. README.md is its card."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from tracellm.engine.ipc.mp_client import SyncMPClient
 
 @pytest.fixture
 def client() -> Iterator[SyncMPClient]:
-    """A `SyncMPClient` with the embedded model, whose engine core runs in a thread."""
+    """A `SyncMPClient` with the bundled model, whose engine core runs in a thread."""
     vllm_config = EngineArgs(max_model_len=128, num_gpu_blocks_override=17).create_engine_config()
     with engines_in_threads():
         client = SyncMPClient(vllm_config, Executor.get_class(vllm_config), False)

@@ -26,7 +26,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 
 @pytest.fixture
 def llm() -> Iterator[LLM]:
-    """An LLM with a `SyncMPClient` and the embedded model."""
+    """An LLM with a `SyncMPClient` and the bundled model."""
     with engines_in_threads():
         llm = LLM(multiprocess_mode=True, **SETTINGS)
     yield llm

@@ -209,8 +209,8 @@ def test_scheduling_does_not_show(llm, qwen2_checkpoint, settings, monkeypatch):
     assert ("preempted" if "block_size" in settings else "token_budget") in reasons
 
 
-def test_the_embedded_model_answers_in_form():
-    """The embedded model answers correctly within a schema or a grammar."""
+def test_the_bundled_model_answers_in_form():
+    """The bundled model answers correctly within a schema or a grammar."""
     llm = LLM(max_model_len=256)
     schema = {
         "type": "object",

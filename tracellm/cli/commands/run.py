@@ -24,7 +24,7 @@ from tracellm.report.texts import Language
 
 __all__ = ["Overrides", "overrides_of", "run"]
 
-_EMBEDDED = "tiny"  # BUNDLED_MODEL of the engine, without importing it
+_BUNDLED = "tiny"  # BUNDLED_MODEL of the engine, without importing it
 _ENGINE = "tracellm"
 
 
@@ -242,8 +242,8 @@ def overrides_of(engine: str | None, models: Sequence[str]) -> Overrides:
 
 
 def _directory(name: str, path: str) -> str:
-    if path == _EMBEDDED:
-        return str(Path(__file__).parents[2] / _EMBEDDED)
+    if path == _BUNDLED:
+        return str(Path(__file__).parents[2] / _BUNDLED)
     directory = Path(path).expanduser().absolute()  # a shell leaves the ~ of NAME=~ alone, and a script may os.chdir
     if not directory.is_dir():
         raise CommandError("model_missing", name=name, path=path)

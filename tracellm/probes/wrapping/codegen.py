@@ -1,9 +1,9 @@
 """Generated wrapper of a function or coroutine: the hottest code of the probes.
 
 A generic wrapper with `*args, **kwargs` builds a tuple and a dictionary for each call and unpacks them again, which
-takes longer than everything else it does. So each probed function gets a wrapper compiled for its own parameters, with its
-capture inlined, at about half the cost. Functions with other signatures, and probes with a `capture` of their own, get
-the same text with `*args, **kwargs`. Dataclasses generate their `__init__` in the same way.
+takes longer than everything else it does. So each probed function gets a wrapper compiled for its own parameters,
+with its capture inlined, at about half the cost. Functions with other signatures, and probes with a `capture` of their
+own, get the same text with `*args, **kwargs`. Dataclasses generate their `__init__` in the same way.
 
 Names in the text begin with `_`, to be distinct from parameters.
 """
