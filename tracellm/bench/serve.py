@@ -204,7 +204,7 @@ def _answers(
 
 
 def _times(answers: Sequence[Answer]) -> dict[str, list[float]]:
-    """Return times to the first token, per token after it (mean), between chunks, and to the end."""
+    """Return seconds to the first token, per token after it (mean), between chunks, and to the end."""
     times: dict[str, list[float]] = {"first": [], "token": [], "between": [], "whole": []}
     for answer in answers:
         first, last = answer.arrivals[0], answer.arrivals[-1]

@@ -78,32 +78,35 @@ def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     if not any(node.recording_ns for node in walk(roots)):
         heads.pop()
     widths = _NUMBERS[: len(heads) - 1]
-    room = max(width - sum(widths), 20)
-    lines = [_columns(cells[: len(heads)], room, widths) for cells in (_cells(row, room) for row in rows(roots, lang))]
-    return "\n".join([_columns(heads, room, widths), *lines]) + "\n"
+    title_width = max(width - sum(widths), 20)
+    lines = [
+        _columns(cells[: len(heads)], title_width, widths)
+        for cells in (_cells(row, title_width) for row in rows(roots, lang))
+    ]
+    return "\n".join([_columns(heads, title_width, widths), *lines]) + "\n"
 
 
-def _cells(row: Row, room: int) -> list[str]:
+def _cells(row: Row, title_width: int) -> list[str]:
     title = row.lines + row.title
-    if row.returned and cell_len(title) + _LEAST_RESULT <= room:
-        title = _cut(f"{title} → {row.returned}", room)
+    if row.returned and cell_len(title) + _LEAST_RESULT <= title_width:
+        title = _cut(f"{title} → {row.returned}", title_width)
     times = ["" if ns is None else time(ns) for ns in (row.total_ns, row.own_ns, row.recording_ns or None)]
     return [title, f"×{row.count:,}" if row.count > 1 else "", *times]
 
 
-def _columns(cells: list[str], room: int, widths: Sequence[int]) -> str:
+def _columns(cells: list[str], title_width: int, widths: Sequence[int]) -> str:
     """Return a line of text. Widths are those of a terminal: a Chinese character takes two columns."""
     first, *numbers = cells
     if not any(numbers):
-        room += sum(widths)
-    first = _cut(first, room)
+        title_width += sum(widths)
+    first = _cut(first, title_width)
     padded = (" " * max(most - cell_len(number), 1) + number for number, most in zip(numbers, widths, strict=True))
-    return (set_cell_size(first, room) + "".join(padded)).rstrip()
+    return (set_cell_size(first, title_width) + "".join(padded)).rstrip()
 
 
-def _cut(line: str, room: int) -> str:
-    """Cut the line to `room` columns, with an ellipsis."""
-    return line if cell_len(line) <= room else set_cell_size(line, room - 1).rstrip() + "…"
+def _cut(line: str, title_width: int) -> str:
+    """Cut the line to `title_width` columns, with an ellipsis."""
+    return line if cell_len(line) <= title_width else set_cell_size(line, title_width - 1).rstrip() + "…"
 
 
 def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:

@@ -100,14 +100,20 @@ def bench() -> None:
 @option("--explain", is_flag=True, help="bench.help.explain")
 @option("--detail", metavar="LEVEL", help="bench.help.detail")
 @_output
-def throughput(lang: Language, repeats: int, explain: bool, detail: str | None, as_json: bool, **of_trial: Any) -> int:
-    """Measure the tokens per second of many requests at once."""
+def throughput(
+    lang: Language, repeats: int, explain: bool, detail: str | None, as_json: bool, **trial_options: Any
+) -> int:
+    """Measure the tokens per second of many requests at once.
+
+    Raises:
+        CommandError: `detail` without `explain`, an unknown level, or an argument that the engine refuses.
+    """
     from tracellm.bench.throughput import throughput
 
     if detail and not explain:
         raise CommandError("only_explain", option="--detail")
     depth = (level_of(detail) or "default") if explain else None
-    print_out(throughput(_trial(**of_trial), lang, repeats=repeats, depth=depth, as_json=as_json))
+    print_out(throughput(_trial(**trial_options), lang, repeats=repeats, depth=depth, as_json=as_json))
     return 0
 
 
@@ -116,11 +122,11 @@ def throughput(lang: Language, repeats: int, explain: bool, detail: str | None, 
 @_requests(8, "32", "128")
 @_repeats_option
 @_output
-def latency(lang: Language, repeats: int, as_json: bool, **of_trial: Any) -> int:
+def latency(lang: Language, repeats: int, as_json: bool, **trial_options: Any) -> int:
     """Measure the latency of one batch of requests."""
     from tracellm.bench.latency import latency
 
-    print_out(latency(_trial(**of_trial), lang, repeats=repeats, as_json=as_json))
+    print_out(latency(_trial(**trial_options), lang, repeats=repeats, as_json=as_json))
     return 0
 
 
@@ -192,7 +198,11 @@ def kernels(
     as_json: bool,
     engine: dict[str, Any],
 ) -> int:
-    """Measure each operation of a layer, in each implementation."""
+    """Measure each operation of a layer, in each implementation.
+
+    Raises:
+        CommandError: `tokens` is not a list of positive numbers, or the engine refuses an argument.
+    """
     counts = [int(count) if count.strip().isdecimal() else 0 for count in tokens.split(",")]
     if min(counts) < 1:
         raise CommandError("bench.tokens", value=tokens)

@@ -85,14 +85,14 @@ class MsgpackEncoder:
             raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EngineError(
-                f"This cannot be sent to another process: {first_line(error)}. What travels between the processes of "
-                "the engine are None, booleans, numbers of 64 bits, text, bytes, lists, dicts, arrays and tensors."
+                f"This cannot be sent to another process: {first_line(error)}. Only None, booleans, 64-bit numbers, "
+                "text, bytes, lists, dicts, arrays and tensors can be sent."
             ) from None
         finally:
             self.aux_buffers = None
 
     def enc_hook(self, obj: Any) -> Any:
-        """Convert an object of a type that msgspec does not support."""
+        """Convert an object that msgspec does not support. Raises TypeError for all but tensors, arrays and results."""
         if isinstance(obj, torch.Tensor):
             return self._encode_tensor(obj)
         if isinstance(obj, np.ndarray) and obj.dtype.kind in _ARRAY_KINDS:
@@ -166,7 +166,12 @@ class MsgpackDecoder:
             self.aux_buffers = ()
 
     def dec_hook(self, t: type, obj: Any) -> Any:
-        """Create an object of type `t`, which msgspec does not support, from its encoding."""
+        """Create an object of type `t`, which msgspec does not support, from its encoding.
+
+        Raises:
+            TypeError: `t` is not supported.
+            ValueError: the encoding is invalid.
+        """
         if issubclass(t, np.ndarray):
             return self._decode_ndarray(obj)
         if issubclass(t, torch.Tensor):
@@ -179,7 +184,7 @@ class MsgpackDecoder:
         raise TypeError(f"{t.__name__} cannot be decoded")
 
     def ext_hook(self, code: int, data: memoryview) -> memoryview:
-        """Return the bytes of an extension; only arrays use one."""
+        """Return the bytes of an extension; only arrays use one. Raises ValueError for another code."""
         if code != CUSTOM_TYPE_RAW_VIEW:
             raise ValueError(f"extension {code} is not supported")
         return data

@@ -313,6 +313,9 @@ class SamplingParams:
 
         None is the default of every number. As in OpenAI's API, keys of `logit_bias` may be strings and its values are
         clipped to [-100, 100].
+
+        Raises:
+            EngineError: `logit_bias` does not map token ids to numbers, or a value is invalid.
         """
         for name in _NUMBERS_WITH_DEFAULT:
             if parameters.get(name, 0) is None:

@@ -155,9 +155,9 @@ class Sender:
         self._is_done = True
 
     def _read(self) -> bool:
-        room = self._settings.queue - len(self._held) - len(self._aside)
+        available = self._settings.queue - len(self._held) - len(self._aside)
         with self._counting:
-            spans = self._tail.new(room) if room > 0 else []
+            spans = self._tail.new(available) if available > 0 else []
             self._hold(spans)
         if self._metrics is not None:
             for span in spans:

@@ -220,8 +220,8 @@ class Recorder:
         """Return the most records of the next frame; a ring's segment holds `ring` records."""
         if self._ring is None:
             return _MOST_AT_ONCE
-        room = self._begin + self._ring - self.calls
-        return min(_MOST_AT_ONCE, room if room > 0 else self._ring)
+        available = self._begin + self._ring - self.calls
+        return min(_MOST_AT_ONCE, available if available > 0 else self._ring)
 
     def _flush(self, count: int) -> int:
         """Write the first `count` records of the buffer; return how many left it, 0 if the disk refused them."""

@@ -48,7 +48,11 @@ _get_context = context_var.get
 
 
 def wrap(function: Function, probe: Probe) -> Function:
-    """Return `function`, recorded by `probe` while a recording is active; of the same kind, with the same metadata."""
+    """Return `function`, recorded by `probe` while a recording is active; of the same kind, with the same metadata.
+
+    Raises:
+        TypeError: the probe begins a trace, and the function is not a coroutine.
+    """
     is_coroutine = inspect.iscoroutinefunction(function)
     if inspect.isasyncgenfunction(function):
         kind, wrapper = "async_generator", _wrap_async_generator(function, probe)

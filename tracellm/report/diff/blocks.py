@@ -105,20 +105,20 @@ def _widths(table: Table, width: int) -> list[int]:
     for index, column in enumerate(table.columns):
         cells = [line for row in table.rows for line in row[index]]
         widths.append(max(map(cell_len, (column.head, *cells))))
-    room = width - _GAP * len(widths)
+    available = width - _GAP * len(widths)
     for code, narrowest in ((False, _NARROW), (True, _NARROW), (False, _NARROWEST)):
         texts = [
             index
             for index, column in enumerate(table.columns)
             if not column.number and column.code is code and widths[index] > narrowest
         ]
-        _narrow(widths, texts, room, narrowest)
+        _narrow(widths, texts, available, narrowest)
     return widths
 
 
-def _narrow(widths: list[int], texts: list[int], room: int, narrowest: int) -> None:
-    """Shrink the widest of the columns `texts` until all fit into `room`, or the widest has the minimum width."""
-    while texts and (excess := sum(widths) - room) > 0:
+def _narrow(widths: list[int], texts: list[int], available: int, narrowest: int) -> None:
+    """Shrink the widest of the columns `texts` until all fit into `available`, or the widest has the minimum width."""
+    while texts and (excess := sum(widths) - available) > 0:
         most = max(widths[index] for index in texts)
         if most <= narrowest:
             return

@@ -36,7 +36,7 @@ def _step_around(trace: Trace, span: Span) -> Span | None:
 
 @per_trace
 def generation(trace: Trace) -> tuple[int, int] | None:
-    """Return the start of the first step and the end of the last, of all engines; None without steps."""
+    """Return the start of the first step and the end of the last one, over all engines; None without steps."""
     steps = trace.named(STEP_SPAN)
     return (steps[0].start_ns, max(step.end_ns for step in steps)) if steps else None
 

@@ -129,8 +129,8 @@ def _unit(trace: Trace, span: Span) -> Span:
 
 def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hashable]:
     """Return the keys of the calls between the first step and the second; empty for one step."""
-    places = [i for i, node in enumerate(siblings) if node.spans and node.span.span_id in step_of]
-    return [node.key for node in siblings[places[0] + 1 : places[1]]] if len(places) > 1 else []
+    positions = [i for i, node in enumerate(siblings) if node.spans and node.span.span_id in step_of]
+    return [node.key for node in siblings[positions[0] + 1 : positions[1]]] if len(positions) > 1 else []
 
 
 def _common_end(nodes: list[Node], keys: list[Hashable]) -> int:
@@ -167,30 +167,30 @@ def condense(tree: T, most: int) -> T:
     top = Node("repeat", None, children=tree.roots)
     parents = [node for node in walk([top]) if any(child.kind == "steps" for child in node.children)]
     sizes = [sum(child.kind == "steps" for child in node.children) for node in parents]
-    for node, room in zip(parents, _rooms(sizes, most), strict=True):
-        if room < sum(child.kind == "steps" for child in node.children):
-            node.replace_children(_condensed(node.children, room))
+    for node, limit in zip(parents, _limits(sizes, most), strict=True):
+        if limit < sum(child.kind == "steps" for child in node.children):
+            node.replace_children(_condensed(node.children, limit))
     return replace(tree, roots=list(top.children))
 
 
-def _rooms(sizes: Sequence[int], most: int) -> list[int]:
+def _limits(sizes: Sequence[int], most: int) -> list[int]:
     """Return the number of groups that each call may keep; the first call can show prefill, decode and the rest."""
-    rooms = [min(size, 1 if i else 4) for i, size in enumerate(sizes)]
-    left = most - sum(rooms)
-    while left > 0 and rooms != list(sizes):
+    limits = [min(size, 1 if i else 4) for i, size in enumerate(sizes)]
+    left = most - sum(limits)
+    while left > 0 and limits != list(sizes):
         for i, size in enumerate(sizes):
-            if rooms[i] < size and left > 0:
-                rooms[i] += 1
+            if limits[i] < size and left > 0:
+                limits[i] += 1
                 left -= 1
-    return rooms
+    return limits
 
 
-def _condensed(siblings: Sequence[Node], room: int) -> list[Node]:
+def _condensed(siblings: Sequence[Node], limit: int) -> list[Node]:
     groups = [node for node in siblings if node.kind == "steps"]
     # The first decode step is always kept; one node before it and one after it replace what is left out.
     decode = next((i for i, node in enumerate(groups) if node.steps[0].kind == "decode"), 0)
     last = len(groups) - 1
-    kept = {1: set[int](), 2: {0}, 3: {0, last}, 4: {0, decode}}.get(room, {*range(room - 4), decode, last})
+    kept = {1: set[int](), 2: {0}, 3: {0, last}, 4: {0, decode}}.get(limit, {*range(limit - 4), decode, last})
     apart = {id(groups[i]) for i in kept}
     found: list[Node] = []
     gap: list[Node] = []
