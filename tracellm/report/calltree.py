@@ -149,7 +149,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
                 written.append((decode, made, steps_name(node.steps, lang)))
         if node.hidden:
             below.append(text(lang, "calltree.deeper", n=len(node.hidden)))
-        joined = [(one, f"{indent}├ ", f"{indent}│ ", caller) for one in below]
+        joined = [(child, f"{indent}├ ", f"{indent}│ ", caller) for child in below]
         if below:
             joined[-1] = (below[-1], f"{indent}└ ", f"{indent}  ", caller)
         stack += reversed(joined)
@@ -157,7 +157,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
 
 def _names(node: Node) -> set[str]:
     """Return the names of all calls below; a failed call gets a distinct name, so it is written out."""
-    return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
+    return {child.span.name + "!" * child.failed for child in walk(node.children) if child.kind == "call"}
 
 
 def _same_calls(name: str, more: set[str], lang: str) -> str:

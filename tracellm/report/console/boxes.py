@@ -213,15 +213,17 @@ def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
         return [text(lang, "console.step.no_token")]
     batch = {request.request_id: index for index, request in enumerate(step.requests)}
-    in_order = sorted(step.sampled, key=lambda one: batch.get(one.request_id, len(batch)))
+    in_order = sorted(step.sampled, key=lambda sampled: batch.get(sampled.request_id, len(batch)))
     shown, more = clip(in_order, MOST_REQUESTS)
     lines = []
-    for one in shown:
-        token = text(lang, "console.step.no_text") if one.text is None else f'"{shorten(visible(one.text), 40)}"'
-        probability = f"  {percent(one.probability)}" if one.probability is not None else ""
-        left = None if one.tokens_left is None else (one.tokens_left, one.tokens_left)
-        how = drawn_from(one.processors, left, lang)
-        lines.append(f"{visible(one.request_id)}: {token}{probability}{f'  ({how})' if how else ''}")
+    for sampled in shown:
+        token = (
+            text(lang, "console.step.no_text") if sampled.text is None else f'"{shorten(visible(sampled.text), 40)}"'
+        )
+        probability = f"  {percent(sampled.probability)}" if sampled.probability is not None else ""
+        left = None if sampled.tokens_left is None else (sampled.tokens_left, sampled.tokens_left)
+        how = drawn_from(sampled.processors, left, lang)
+        lines.append(f"{visible(sampled.request_id)}: {token}{probability}{f'  ({how})' if how else ''}")
     if more:
         lines.append(text(lang, "console.step.more", n=more))
     return lines

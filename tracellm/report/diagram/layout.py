@@ -153,7 +153,7 @@ class _Layout:
     def _message(self, node: Node, of: int) -> Message:
         source, target = self._ends[id(node)]
         sent = [self._story.messages[span.span_id] for span in node.spans if span.span_id in self._story.messages]
-        title = message_title([(one.message, one.step) for one in sent], self._lang)
+        title = message_title([(sent_message.message, sent_message.step) for sent_message in sent], self._lang)
         if often := times(node.count, of, self._lang):
             title = f"{title} {often}"
         return Message(

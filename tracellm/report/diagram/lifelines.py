@@ -99,9 +99,9 @@ def name_lifelines(tree: DiagramTree) -> DiagramTree:
     calls = [call for root in tree.roots for call in finder.calls(root, root, in_step=False)[0]]
     every = [(call.source, call.target) for call in calls]
     order = sorted(in_order(every, [(call.source, call.target) for call in calls if call.of_step]), key=_side)
-    shown = [(_shown(one.name), _shown(one.loop)) for one in order]
-    ids = dict(zip(order, readable_ids([" ".join(one).rstrip() for one in shown]), strict=True))
-    participants = tuple(Participant(ids[one], *texts) for one, texts in zip(order, shown, strict=True))
+    shown = [(_shown(key.name), _shown(key.loop)) for key in order]
+    ids = dict(zip(order, readable_ids([" ".join(texts).rstrip() for texts in shown]), strict=True))
+    participants = tuple(Participant(ids[key], *texts) for key, texts in zip(order, shown, strict=True))
     ends = {id(call.node): (ids[call.source], ids[call.target]) for call in calls}
     return replace(tree, lifelines=Lifelines(participants, finder.boxes(ids), ends))
 
@@ -158,11 +158,11 @@ class _Finder:
 
     def boxes(self, ids: Mapping[_Lifeline, str]) -> tuple[Box, ...]:
         """Return a box for each process, if there is more than one, or something outside of it."""
-        numbers = list(dict.fromkeys(one.process for one in ids))
+        numbers = list(dict.fromkeys(key.process for key in ids))
         if len(numbers) < 2:
             return ()
         return tuple(
-            Box(self._box(number, ids), tuple(id for one, id in ids.items() if one.process == number))
+            Box(self._box(number, ids), tuple(id for key, id in ids.items() if key.process == number))
             for number in numbers
         )
 
@@ -171,7 +171,7 @@ class _Finder:
             return text(self._lang, "diagram.outside" if number == _OUTSIDE else "diagram.not_recorded")
         name = next(name for of, name in self._processes.values() if of == number)
         shown = _shown(name)
-        here = {one.name for one in order if one.process == number}
+        here = {key.name for key in order if key.process == number}
         if "EngineCoreProc" in here:
             return text(self._lang, "diagram.box.engine", name=shown)
         return text(self._lang, "diagram.box.client", name=shown) if here & _CLIENTS else shown

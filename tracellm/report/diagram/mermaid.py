@@ -41,7 +41,7 @@ def _lines(diagram: Diagram) -> Iterator[str]:
     yield "sequenceDiagram"
     if diagram.remark:
         yield f"    %% {visible(diagram.remark)}"
-    declared = {one.id: f"participant {_declared(one)}" for one in diagram.participants}
+    declared = {participant.id: f"participant {_declared(participant)}" for participant in diagram.participants}
     if diagram.boxes:
         for box in diagram.boxes:
             # without a colour, Mermaid would take the label's first word for one
@@ -53,10 +53,10 @@ def _lines(diagram: Diagram) -> Iterator[str]:
     yield from _item_lines(diagram.items, "    ")
 
 
-def _declared(one: Participant) -> str:
-    if one.below:
-        return f"{one.id} as {escape(one.label)}<br/>{escape(one.below)}"
-    return one.id if one.id == one.label else f"{one.id} as {escape(one.label)}"
+def _declared(participant: Participant) -> str:
+    if participant.below:
+        return f"{participant.id} as {escape(participant.label)}<br/>{escape(participant.below)}"
+    return participant.id if participant.id == participant.label else f"{participant.id} as {escape(participant.label)}"
 
 
 def _item_lines(items: Iterable[Item], indent: str) -> Iterator[str]:

@@ -189,8 +189,8 @@ def _messages(trace: Trace, turns: Mapping[str, str]) -> dict[str, Sent]:
 
 def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
     """Hide the decoding of messages in its caller, with all below it: the arrow is drawn where the message was sent."""
-    sends = {one.send.span_id for one in trace.messages}
-    receives = {one.receive.span_id for one in trace.messages if one.receive is not None}
+    sends = {message.send.span_id for message in trace.messages}
+    receives = {message.receive.span_id for message in trace.messages if message.receive is not None}
     for node in list(walk(roots)):
         if not node.children:
             continue

@@ -164,7 +164,9 @@ def columns(diagram: Diagram) -> Columns:
         elif item.source == item.target:
             right_edge = max(right_edge, middles[order[item.source]] + label(item.text).width + 34)
     for loop, depth in _loops(diagram.items):
-        first = min((order[id] for one in messages(loop.items) for id in (one.source, one.target)), default=0)
+        first = min(
+            (order[id] for message in messages(loop.items) for id in (message.source, message.target)), default=0
+        )
         right_edge = max(right_edge, middles[first] + LOOP_LABEL + 40 + 6 * depth)
     return Columns(
         x={p.id: round(middles[order[p.id]], 1) for p in diagram.participants},
@@ -283,7 +285,9 @@ class _Body:
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
         content = self._under + stems + self._boundaries(diagram, places, height) + self._bars + self._over
-        label = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
+        label = visible(
+            " ".join(f"{participant.label} {participant.below}".rstrip() for participant in diagram.participants)
+        )
         self.svg = _svg("lifelines", self._width, height, content, label=label)
 
     def _boundaries(self, diagram: Diagram, places: Columns, height: float) -> list[Markup]:

@@ -99,8 +99,8 @@ def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang:
                 clauses.append(text(lang, "diff.verdict.processes", run=name, processes=processes))
             continue
         size = byte_size(boundary.all.bytes)
-        one = text(lang, "diff.verdict.boundary", run=name, processes=processes, n=count, bytes=size)
+        clause = text(lang, "diff.verdict.boundary", run=name, processes=processes, n=count, bytes=size)
         if cost := cost_of_a_step(boundary, times, steps):
-            one += text(lang, "diff.comma") + text(lang, "diff.verdict.cost", time=cost[0], share=cost[1])
-        clauses.append(one)
+            clause += text(lang, "diff.comma") + text(lang, "diff.verdict.cost", time=cost[0], share=cost[1])
+        clauses.append(clause)
     return clauses

@@ -92,11 +92,9 @@ class Chosen:
         return kept
 
 
-def same_thread(one: Span, other: Span) -> bool:
+def same_thread(a: Span, b: Span) -> bool:
     """Return whether two calls ran in one thread of one process."""
-    return one.process is other.process and one.attributes.get(names.THREAD_NAME) == other.attributes.get(
-        names.THREAD_NAME
-    )
+    return a.process is b.process and a.attributes.get(names.THREAD_NAME) == b.attributes.get(names.THREAD_NAME)
 
 
 def _callers_first(calls: list[Span]) -> list[Span]:

@@ -99,10 +99,10 @@ def quoted(label: str, most: int = _LONGEST) -> str:
 
 
 def _lines(found: Objects, lang: str) -> Iterator[str]:
-    ids = {one: f"n{number}" for number, one in enumerate(found.known)}
+    ids = {obj: f"n{number}" for number, obj in enumerate(found.known)}
     processes: dict[int, list[Object]] = {}
-    for one in found.known:
-        processes.setdefault(id(one.process), []).append(one)
+    for obj in found.known:
+        processes.setdefault(id(obj.process), []).append(obj)
     yield "digraph objects {"
     yield f"  label={quoted(text(lang, 'export.dot.legend'), 200)} labelloc=t fontname=Helvetica fontsize=11"
     yield "  rankdir=TB ranksep=0.35 nodesep=0.2"
@@ -111,9 +111,9 @@ def _lines(found: Objects, lang: str) -> Iterator[str]:
     for number, members in enumerate(processes.values()):
         yield f"  subgraph cluster_{number} {{"
         yield f'    label={quoted(_process(members[0].process))} style=rounded color="#b0b0b0" fontname=Helvetica'
-        for one in members:
-            label = f'{quoted(one.name)[:-1]}\\n×{one.calls:,}"'
-            yield f'    {ids[one]} [label={label} fillcolor="{_FILLS[one.level]}" tooltip={quoted(one.level)}]'
+        for obj in members:
+            label = f'{quoted(obj.name)[:-1]}\\n×{obj.calls:,}"'
+            yield f'    {ids[obj]} [label={label} fillcolor="{_FILLS[obj.level]}" tooltip={quoted(obj.level)}]'
         yield "  }"
     for (caller, callee), (count, time) in found.calls.items():
         style = " style=bold" if (caller, callee) in found.started else ""

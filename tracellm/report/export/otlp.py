@@ -102,8 +102,8 @@ def _fill(messages: Any, attributes: dict[str, Any]) -> None:
 def _set(message: Any, value: Any) -> None:
     if isinstance(value, list):
         message.array_value.SetInParent()
-        for one in value:
-            _set(message.array_value.values.add(), one)
+        for item in value:
+            _set(message.array_value.values.add(), item)
     elif isinstance(value, bool):
         message.bool_value = value
     elif isinstance(value, int) and value in INT64:

@@ -154,8 +154,8 @@ class _Writer:
         for key, value in values.items():
             annotation = event.debug_annotations.add(name_iid=self._keys.id(packet, key))
             if isinstance(value, list):
-                for one in value:
-                    _set(annotation.array_values.add(), one)
+                for item in value:
+                    _set(annotation.array_values.add(), item)
             else:
                 _set(annotation, value)
 

@@ -163,16 +163,18 @@ class _Layout:
         found = list(self._processes.values())
         taken: set[int] = set()
         spare = count(1)
-        for one in found:
-            pid = one.process.pid if one.process else 0
-            one.pid = pid if pid > 0 and pid not in taken else next(number for number in spare if number not in taken)
-            taken.add(one.pid)
-        for one in found:
-            one.tracks.sort(key=lambda track: bool(track.thread))  # the main thread's before others
-            for number, track in enumerate(one.tracks):
+        for process_tracks in found:
+            pid = process_tracks.process.pid if process_tracks.process else 0
+            process_tracks.pid = (
+                pid if pid > 0 and pid not in taken else next(number for number in spare if number not in taken)
+            )
+            taken.add(process_tracks.pid)
+        for process_tracks in found:
+            process_tracks.tracks.sort(key=lambda track: bool(track.thread))  # the main thread's before others
+            for number, track in enumerate(process_tracks.tracks):
                 is_main = number == 0 and not track.thread
-                track.tid = one.pid if is_main else next(tid for tid in spare if tid not in taken)
-            one.tracks = [track for track in one.tracks if track.calls]
+                track.tid = process_tracks.pid if is_main else next(tid for tid in spare if tid not in taken)
+            process_tracks.tracks = [track for track in process_tracks.tracks if track.calls]
         return found
 
 

@@ -32,9 +32,9 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {_clean(key): _clean(one) for key, one in value.items()}
+        return {_clean(key): _clean(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clean(one) for one in value]
+        return [_clean(item) for item in value]
     return str(value) if isinstance(value, int) and value not in INT64 else value
 
 

@@ -172,7 +172,7 @@ def why_missing(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
 def _lacks(manifest: Manifest, lang: str) -> str:
     """Return the missing subjects, a word each."""
     left_out = _left_out(manifest)
-    implied = {one for subject in left_out for one in _IMPLIED.get(subject, ())}
+    implied = {missing for subject in left_out for missing in _IMPLIED.get(subject, ())}
     keys = [f"recorded.subject.{subject}" for subject in left_out if subject not in implied]
     return text(lang, "recorded.and").join(text(lang, key) for key in keys if key in texts(lang))
 

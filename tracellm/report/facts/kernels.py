@@ -57,7 +57,7 @@ def kernels(trace: Trace) -> list[KernelFacts]:
             facts.timed += 1
             facts.gpu_ns += time
             facts.timed_bytes += moved
-    return sorted(found.values(), key=lambda one: (-one.gpu_ns, -one.launch_ns, one.name))
+    return sorted(found.values(), key=lambda kernel: (-kernel.gpu_ns, -kernel.launch_ns, kernel.name))
 
 
 def _gpu_times(trace: Trace) -> Iterator[tuple[tuple[int, int], int]]:

@@ -56,9 +56,9 @@ def crossings(trace: Trace) -> list[Crossing]:
 
 
 def _crossing(kind: str, source: str, messages: list[Message]) -> Crossing:
-    arrived = [(one.send, one.receive) for one in messages if one.receive is not None]
+    arrived = [(message.send, message.receive) for message in messages if message.receive is not None]
     times = [max(0, receive.start_ns - sent_at(send)) for send, receive in arrived]
-    sizes = (one.send.attributes.get(names.MESSAGE_BYTES) for one in messages)
+    sizes = (message.send.attributes.get(names.MESSAGE_BYTES) for message in messages)
     return Crossing(
         type=kind,
         source=source,
@@ -77,7 +77,9 @@ def processes(trace: Trace) -> list[ProcessFacts]:
         if span.process is not None and span.name != names.REQUEST_SPAN:
             found.setdefault(span.process.pid, []).append(span)
     return [
-        ProcessFacts(_process(spans[0]), pid, _threads(spans), len(spans), sum(one.name == STEP_SPAN for one in spans))
+        ProcessFacts(
+            _process(spans[0]), pid, _threads(spans), len(spans), sum(span.name == STEP_SPAN for span in spans)
+        )
         for pid, spans in found.items()
     ]
 

@@ -187,8 +187,12 @@ def cache_view(cache: KVCache | None, lang: str) -> _View | None:
 def config_view(settings: Iterable[Setting], lang: str) -> list[tuple[str, str, str]]:
     """Return name, value and origin of each setting; the origin is empty if not recorded."""
     return [
-        (visible(one.name), visible(one.value), text(lang, f"html.config.{one.origin}") if one.origin else "")
-        for one in settings
+        (
+            visible(setting.name),
+            visible(setting.value),
+            text(lang, f"html.config.{setting.origin}") if setting.origin else "",
+        )
+        for setting in settings
     ]
 
 
@@ -225,7 +229,7 @@ def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
 
 def _plain(name: str, value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(_plain(name, one) for one in value) or "-"
+        return ", ".join(_plain(name, item) for item in value) or "-"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_plain(key, inner)}" for key, inner in value.items()) or "-"
     if name.endswith("_bytes") and isinstance(value, int):

@@ -100,11 +100,11 @@ class Folder:
         """
         todo = [node]
         while todo:
-            one = todo[-1]
-            if unknown := [child for child in one.children if child.children and child.shape is None]:
+            current = todo[-1]
+            if unknown := [child for child in current.children if child.children and child.shape is None]:
                 todo += unknown
             else:
-                one.shape = one.shape or _digest(one, self._list(one.children))
+                current.shape = current.shape or _digest(current, self._list(current.children))
                 todo.pop()
         assert node.shape is not None
         return node.shape
@@ -137,7 +137,7 @@ class Folder:
     def _made_of(self, part: Part, siblings: Sequence[Node]) -> Node:
         if isinstance(part, int):
             return siblings[part]
-        nodes = [siblings[one] if isinstance(one, int) else self._made_of(one, siblings) for one in part.parts]
+        nodes = [siblings[item] if isinstance(item, int) else self._made_of(item, siblings) for item in part.parts]
         return self.merge(nodes) if part.merged else sequence(nodes)
 
     def merge(self, nodes: Sequence[Node]) -> Node:
@@ -150,7 +150,7 @@ class Folder:
         if len(alike) == 1:
             return _merge_alike(nodes)
         lists = [_side_by_side(group) for group in alike.values()]
-        return _one_of(nodes, self._merge_children([one for one in lists if one]), None)
+        return _one_of(nodes, self._merge_children([list_ for list_ in lists if list_]), None)
 
     def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
         """Merge lists of children: the k-th child with a key in each list becomes one.
@@ -203,7 +203,7 @@ def _digest(node: Node, below: _List) -> Shape:
     """Return the digest of a node with these children."""
     shape = below.above.get(node.key)
     if shape is None:
-        made = frozenset([one.key for one in below.shapes])
+        made = frozenset([child.key for child in below.shapes])
         shape = below.above[node.key] = Shape(node.key, made, below.shapes, apart=node.kind == "steps")
     return shape
 
@@ -271,7 +271,7 @@ def _collect(repeat: Node, nested: list[set[tuple[Hashable, ...]]]) -> int:
 
 
 def _as_rounds(nodes: Sequence[Node], sequences: set[tuple[Hashable, ...]]) -> list[Node]:
-    lengths = sorted({len(one) for one in sequences})
+    lengths = sorted({len(round_keys) for round_keys in sequences})
     keys = [node.key for node in nodes]
     found: list[Node] = []
     at = 0

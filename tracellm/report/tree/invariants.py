@@ -56,11 +56,11 @@ def run_passes(tree: T, *passes: Callable[[T], T]) -> T:
     """
     thorough = bool(os.environ.get(THOROUGH))
     before = totals(tree.roots)
-    for one in passes:
-        tree = one(tree)
+    for pass_ in passes:
+        tree = pass_(tree)
         after = totals(tree.roots)
         if before != after:
-            name = getattr(getattr(one, "func", one), "__name__", "?")
+            name = getattr(getattr(pass_, "func", pass_), "__name__", "?")
             raise PassError(f"the pass {name} made {after} of {before}")
         if thorough:
             check_order(tree.roots, siblings=tree.ordered)

@@ -285,8 +285,10 @@ def _in_its_thread(node: Node) -> Iterator[Node]:
     span = node.spans[0]
     process, thread = span.process, span.attributes.get(names.THREAD_NAME)
     for child in node.children:
-        one = child.spans[0]
-        if (one.process is process and one.attributes.get(names.THREAD_NAME) == thread) or one.thread == span.thread:
+        first = child.spans[0]
+        if (
+            first.process is process and first.attributes.get(names.THREAD_NAME) == thread
+        ) or first.thread == span.thread:
             yield child
 
 
@@ -295,8 +297,8 @@ def _covered_ns(node: Node, children: Iterable[Node]) -> int:
     span = node.spans[0]
     covered, reached, last = 0, span.start_ns, span.end_ns
     for child in children:
-        one = child.spans[0]
-        start, end = one.start_ns, one.end_ns
+        first = child.spans[0]
+        start, end = first.start_ns, first.end_ns
         if start < reached:
             start = reached
         if end > last:

@@ -87,10 +87,10 @@ def _sequences(items: Sequence[_Item], length: int) -> list[_Item]:
         else:
             end = at + rounds * length
             round_parts = [
-                Several(tuple([one.part for one in items[i : i + length]]), merged=False)
+                Several(tuple([item.part for item in items[i : i + length]]), merged=False)
                 for i in range(at, end, length)
             ]
-            keys = tuple([one.key for one in items[at : at + length]])
+            keys = tuple([item.key for item in items[at : at + length]])
             part = Several(tuple(round_parts), merged=True)
             found.append(_Item(None, ("repeat", keys), frozenset(keys), apart=False, part=part))
             at = end
@@ -105,12 +105,12 @@ def _rounds(items: Sequence[_Item], at: int, length: int) -> int:
     return max(1, (index - at) // length)
 
 
-def _same(one: _Item, other: _Item) -> bool:
-    if one.apart or other.apart:
+def _same(a: _Item, b: _Item) -> bool:
+    if a.apart or b.apart:
         return False
-    if one.shape is other.shape and one.shape is not None:
+    if a.shape is b.shape and a.shape is not None:
         return True
-    return one.key == other.key and _alike(one.made, other.made)
+    return a.key == b.key and _alike(a.made, b.made)
 
 
 def _alike(some: frozenset[Hashable], others: frozenset[Hashable]) -> bool:

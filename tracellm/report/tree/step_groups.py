@@ -79,12 +79,12 @@ def _units(siblings: Sequence[Node], step_of: Mapping[str, Step], folder: Folder
             continue
         lead = _common_end(waiting, usual)
         found += waiting[: len(waiting) - lead]
-        one = _one_step(step, [*waiting[len(waiting) - lead :], node])
-        if groups and lead == len(waiting) and _goes_on(groups[-1][-1], one):
-            groups[-1].append(one)
+        step_node = _one_step(step, [*waiting[len(waiting) - lead :], node])
+        if groups and lead == len(waiting) and _goes_on(groups[-1][-1], step_node):
+            groups[-1].append(step_node)
         else:
-            groups.append([one])
-            found.append(one)  # its place; what it is merged with comes later
+            groups.append([step_node])
+            found.append(step_node)  # replaced by its whole group below
         waiting = []
     return [*_merged(found, groups, folder), *waiting]
 
@@ -99,15 +99,15 @@ def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder
 
     for step, members in groupby(siblings, turn):
         nodes = list(members)
-        if step is None or not any(step.span is span for one in walk(nodes) for span in one.spans):
+        if step is None or not any(step.span is span for node in walk(nodes) for span in node.spans):
             found += nodes
             continue
-        one = _one_step(step, folder.fold(nodes))
-        if groups and found[-1] is groups[-1][0] and _goes_on(groups[-1][-1], one):
-            groups[-1].append(one)
+        step_node = _one_step(step, folder.fold(nodes))
+        if groups and found[-1] is groups[-1][0] and _goes_on(groups[-1][-1], step_node):
+            groups[-1].append(step_node)
         else:
-            groups.append([one])
-            found.append(one)
+            groups.append([step_node])
+            found.append(step_node)
     return _merged(found, groups, folder)
 
 
@@ -150,8 +150,8 @@ def _one_step(step: Step, children: Sequence[Node]) -> Node:
 def steps_key(step: Step, failed: bool = False) -> Hashable:
     """Return a key that is equal for steps that may be folded with whole generations, whatever their requests."""
     changed = tuple(map(bool, (step.new, step.resumed, step.preempted, step.finished, step.aborted)))
-    hit = any(one.prefix_hit_tokens for one in step.requests)
-    prefills = sum(one.phase == "prefill" for one in step.requests)
+    hit = any(request.prefix_hit_tokens for request in step.requests)
+    prefills = sum(request.phase == "prefill" for request in step.requests)
     return "steps", step.kind, len(step.requests), prefills, len(step.sampled), changed, hit, failed
 
 

@@ -46,7 +46,7 @@ class RequestNames:
 
         return replace(
             step,
-            requests=tuple(replace(one, request_id=short(one.request_id)) for one in step.requests),
+            requests=tuple(replace(entry, request_id=short(entry.request_id)) for entry in step.requests),
             new=each(step.new),
             resumed=each(step.resumed),
             preempted=each(step.preempted),
@@ -55,6 +55,8 @@ class RequestNames:
             released=each(step.released),
             running=each(step.running),
             waiting=each(step.waiting),
-            held=tuple(replace(one, request_id=short(one.request_id), details=short(one.details)) for one in step.held),
-            sampled=tuple(replace(one, request_id=short(one.request_id)) for one in step.sampled),
+            held=tuple(
+                replace(entry, request_id=short(entry.request_id), details=short(entry.details)) for entry in step.held
+            ),
+            sampled=tuple(replace(entry, request_id=short(entry.request_id)) for entry in step.sampled),
         )
