@@ -94,7 +94,7 @@ def test_what_has_no_more_than_arguments_is_left_out(tmp_path: Path, in_short: b
 def test_a_tail_reads_what_is_added(tmp_path: Path):
     """A tail reads each whole frame once; spans of other names are left out unless they failed."""
     file = other_process(tmp_path)
-    tail = RecordTail(tmp_path, wanted=["wanted"])
+    tail = RecordTail(tmp_path, span_names=["wanted"])
     assert tail.new(100) == []
     failed: Any = ("ValueError", "no", [])
     file.append(encode(RECORDS, 0, [record(0, 1, 5), record(1, 2, 6), record(2, 3, 7), record(1, 4, 8, failed)]))

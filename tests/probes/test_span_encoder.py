@@ -144,7 +144,7 @@ def test_both_ways_end_in_the_same_text(calls: list[Any], text: bool):
     for _ in range(2):  # all sites are known the second time
         expected = [span_text(span) for call in calls for span in long.build(call)]
         assert encoder.encode([raw(call) for call in calls]) == expected
-    assert (short.calls, short.given, short.capture_ns) == (long.calls, long.given, long.capture_ns)
+    assert (short.calls, short.forwarded, short.capture_ns) == (long.calls, long.forwarded, long.capture_ns)
     assert short.recording_ns == long.recording_ns
     assert short.problems == long.problems
 

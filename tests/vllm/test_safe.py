@@ -89,7 +89,7 @@ def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
         assert len(list(builder.build((1, call + 1, call, 0, 1, 2, [7], None)))) == 1
         assert len(list(builder.build((2, call, 5, 0, 1, 2, None, None)))) == 1
         assert len(list(builder.build((1, call + 1, 5, 0, 1, 2, [7], None)))) == 1
-    assert builder.given == {}
+    assert builder.forwarded == {}
 
 
 def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ _RESERVED = {names.THREAD_NAME, names.HTTP_METHOD, names.MESSAGE_OPERATION, name
 _NUMBERS = (bool, int, float)
 
 
-def attributes_of(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
+def attributes_of(attributes: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
     """Return a user's attributes as plain data; without `text`, only the numbers.
 
     Reserved names get the prefix `user.`.
     """
     kept: dict[str, AttributeValue] = {}
-    for key, value in (given or {}).items():
+    for key, value in (attributes or {}).items():
         plain = _plain(value)
         if plain is not None and (text or _is_number(plain)):
             name = str(key)
@@ -47,17 +47,19 @@ def event_of_exception(
     return "exception", {**values, **(attributes or {})}
 
 
-def event_attributes(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
+def event_attributes(attributes: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
     """Return a user's event's attributes as plain data; an exception's type is kept even without `text`."""
-    kept = attributes_of(given, text)
-    if given and names.EXCEPTION_TYPE in given:
-        kept[names.EXCEPTION_TYPE] = str(given[names.EXCEPTION_TYPE])
+    kept = attributes_of(attributes, text)
+    if attributes and names.EXCEPTION_TYPE in attributes:
+        kept[names.EXCEPTION_TYPE] = str(attributes[names.EXCEPTION_TYPE])
     return kept
 
 
-def link_data(context: Any, given: Mapping[str, Any] | None, text: bool) -> tuple[str, str, dict[str, AttributeValue]]:
+def link_data(
+    context: Any, attributes: Mapping[str, Any] | None, text: bool
+) -> tuple[str, str, dict[str, AttributeValue]]:
     """Return trace id, span id and attributes of a user's link to the span with this `SpanContext`."""
-    return f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes_of(given, text)
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes_of(attributes, text)
 
 
 def _is_number(value: AttributeValue) -> bool:

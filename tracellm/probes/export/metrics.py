@@ -107,7 +107,7 @@ class ProgramMetrics:
             if provider is None:
                 return
             self._metrics = RequestMetrics(provider)
-            self._tail = RecordTail(self._own.parent, only=self._own.name, wanted=frozenset())
+            self._tail = RecordTail(self._own.parent, only=self._own.name, span_names=frozenset())
             self._since = self._on_provider()
         self._measure()
 

@@ -27,7 +27,7 @@ from tracellm.trace.model import Event, Link, Process, Span
 
 __all__ = ["PendingUpdates", "SpanBuilder", "SpanSite", "SpanThread", "span_from"]
 
-Given = tuple[tuple[str, ...], dict[str, Any]]
+ForwardedFacts = tuple[tuple[str, ...], dict[str, Any]]
 """Names of the functions whose enclosing call gets the facts, and the facts."""
 
 Update = Sequence[Any]
@@ -206,7 +206,7 @@ class SpanBuilder:
         shift_ns: wall-clock time less the time of the recording's clock.
         sites, threads: definitions by their numbers.
         tracker: state across calls.
-        given: facts for calls that have not ended, by the number of the next enclosing call.
+        forwarded: facts for calls that have not ended, by the number of the next enclosing call.
         recording_ns: time that the recording took within calls that have not ended, by their numbers.
         open: calls under way, by their numbers, as in an OPEN frame.
         updates: users' additions to the spans of calls that have not ended.
@@ -220,7 +220,7 @@ class SpanBuilder:
         self.process = Process(attributes[names.PROCESS_PID], attributes[names.PROCESS_NAME], attributes)
         self.sites: dict[int, SpanSite] = {}
         self.threads: dict[int, SpanThread] = {}
-        self.given: dict[int, list[Given]] = {}
+        self.forwarded: dict[int, list[ForwardedFacts]] = {}
         self.recording_ns: dict[int, int] = {}
         self.open: dict[int, Sequence[Any]] = {}
         self.updates = PendingUpdates()
@@ -253,7 +253,7 @@ class SpanBuilder:
             return
         site, thread = self.sites[number], self.threads.get(thread_number, MAIN_THREAD)
         recording_ns, updates = self.recording_ns.get(call, 0), self.updates.of.get(call)
-        facts, given = self.follow(number, call, parent, facts)
+        facts, received = self.follow(number, call, parent, facts)
         span = self._span(call, site, parent, thread, start, end)
         if facts is not None:
             self._describe(site, facts, span.attributes)
@@ -265,7 +265,7 @@ class SpanBuilder:
             self._fail(span, error)
         if site.observe is not None:
             try:
-                site.observe(self.tracker, span, facts, given)
+                site.observe(self.tracker, span, facts, received)
             except Exception as mistake:
                 site.disable("observe", mistake)
         yield self._publish(span)
@@ -274,7 +274,7 @@ class SpanBuilder:
     def follow(self, number: int, call: int, parent: int, facts: Any) -> tuple[Any, dict[str, Any]]:
         """Update the state across calls; a site without `observe` needs nothing else.
 
-        Return its facts without their capture's time, and the facts that other calls gave to it.
+        Return its facts without their capture's time, and the facts that other calls forwarded to it.
         """
         site = self.sites[number]
         self.calls += 1
@@ -285,11 +285,11 @@ class SpanBuilder:
             capture_ns, facts = facts
             self.capture_ns += capture_ns
             self._add_recording_time(parent, capture_ns)
-        given = self.given.pop(call, ())
-        mine = self._pass_on(site, parent, given) if given else {}
+        forwarded = self.forwarded.pop(call, ())
+        received = self._receive(site, parent, forwarded) if forwarded else {}
         if facts is not None and site.gives is not None:
             self._give(site, parent, facts)
-        return facts, mine
+        return facts, received
 
     def note_open(self, calls: Iterable[Sequence[Any]]) -> None:
         """Note the calls of an OPEN frame."""
@@ -413,22 +413,22 @@ class SpanBuilder:
     def _give(self, site: SpanSite, parent: int, facts: Any) -> None:
         assert site.gives is not None
         try:
-            given = dict(site.gives(facts))
+            forwarded = dict(site.gives(facts))
         except Exception as mistake:
             site.disable("gives", mistake)
             return
         if parent >= self.first:
-            self.given.setdefault(parent, []).append((site.gives_to, given))
+            self.forwarded.setdefault(parent, []).append((site.gives_to, forwarded))
 
-    def _pass_on(self, site: SpanSite, parent: int, given: Iterable[Given]) -> dict[str, Any]:
+    def _receive(self, site: SpanSite, parent: int, forwarded: Iterable[ForwardedFacts]) -> dict[str, Any]:
         """Return the facts that are for a call of this site, and pass the others on to the enclosing call."""
-        mine: dict[str, Any] = {}
-        for target, facts in given:
+        received: dict[str, Any] = {}
+        for target, facts in forwarded:
             if site.defined in target:
-                mine.update(facts)
+                received.update(facts)
             elif parent >= self.first:  # a call of another process never ends here
-                self.given.setdefault(parent, []).append((target, facts))
-        return mine
+                self.forwarded.setdefault(parent, []).append((target, facts))
+        return received
 
     def _fail(self, span: Span, error: ErrorSummary) -> None:
         text = self.header.text

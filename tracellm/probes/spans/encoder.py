@@ -163,7 +163,7 @@ class SpanEncoder:
         """Return the texts of the spans of these records."""
         builder = self._builder
         first, root, shift = builder.first, builder.header.root, builder.shift_ns
-        ids, given, updates = self._ids, builder.given, builder.updates.of
+        ids, forwarded, updates = self._ids, builder.forwarded, builder.updates.of
         recording, opened = builder.recording_ns, builder.open
         texts: list[str] = []
         before = -1
@@ -182,7 +182,7 @@ class SpanEncoder:
                 template is None
                 or error is not None
                 or of_other
-                or call in given
+                or call in forwarded
                 or call in recording
                 or (updates and call in updates)
             ):

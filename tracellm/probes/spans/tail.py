@@ -30,28 +30,28 @@ from tracellm.trace.model import Span
 
 __all__ = ["RecordTail", "SpanFeed"]
 
-_MANY = 4096
+_MOST_AT_ONCE = 4096
 
 
 class SpanFeed:
     """Makes spans of one process's records as they come; used by the tail and the live feed.
 
-    With `wanted`, only spans with these names are made, those with more than arguments and result, and those that
+    With `span_names`, only spans with these names are made, those with more than arguments and result, and those that
     others depend on.
 
     Attributes:
         num_left_out: number of spans that were not made.
     """
 
-    def __init__(self, builder: SpanBuilder, wanted: Collection[str] | None = None) -> None:
+    def __init__(self, builder: SpanBuilder, span_names: Collection[str] | None = None) -> None:
         self.num_left_out = 0
         self.builder = builder
-        self._wanted = wanted
+        self._span_names = span_names
         self._uses: dict[int, str] = {}
 
-    def want(self, wanted: Collection[str]) -> None:
+    def select(self, span_names: Collection[str]) -> None:
         """Make only these spans from now on."""
-        self._wanted = wanted
+        self._span_names = span_names
         self._uses.clear()
 
     def spans(self, records: Iterable[Any], facts_of: Callable[[Any], Any] | None = None) -> Iterator[Span]:
@@ -61,7 +61,7 @@ class SpanFeed:
             number = record[0]
             use = uses.get(number)
             if use is None:
-                use = uses[number] = _SPAN if number < 0 else _use(builder.sites[number], self._wanted)
+                use = uses[number] = _SPAN if number < 0 else _use(builder.sites[number], self._span_names)
             *begin, facts, error = record
             try:
                 if use is not _SPAN and error is None:
@@ -83,12 +83,12 @@ _SPAN, _FACTS, _SAMPLES, _NONE = "span", "facts", "samples", ""
 
 _SAMPLERS = frozenset((*SUBJECTS["samples"], *SAMPLERS))
 _STEPS_WITH_SAMPLES = 16
-"""Number of steps with described tokens if only some spans are wanted; describing takes as long as everything else."""
+"""Number of steps with described tokens if only some spans are made; describing takes as long as everything else."""
 
 
-def _use(site: SpanSite, wanted: Collection[str] | None) -> str:
+def _use(site: SpanSite, span_names: Collection[str] | None) -> str:
     samples = site.target in _SAMPLERS
-    if wanted is None or site.name in wanted or (site.observe is not None and not samples):
+    if span_names is None or site.name in span_names or (site.observe is not None and not samples):
         return _SPAN
     if site.gives is not None:
         return _SAMPLES if samples else _FACTS
@@ -102,7 +102,7 @@ class RecordTail:
         traces: the folder.
         earlier: names of files to leave out.
         entries: the catalog's entries by their targets, by default of every engine.
-        wanted: as in SpanFeed.
+        span_names: as in SpanFeed.
         only: name of the only file to read.
     """
 
@@ -111,13 +111,13 @@ class RecordTail:
         traces: Path,
         earlier: Collection[str] = (),
         entries: Mapping[str, Entry] | None = None,
-        wanted: Collection[str] | None = None,
+        span_names: Collection[str] | None = None,
         only: str | None = None,
     ) -> None:
         self._only = only
         self._traces = traces
         self._earlier = frozenset(earlier)
-        self._wanted = wanted
+        self._span_names = span_names
         self._entries = ENTRIES_BY_TARGET if entries is None else entries
         self._files: dict[Path, _Tail] = {}
 
@@ -127,7 +127,7 @@ class RecordTail:
             if self._only not in (None, path.name):
                 continue
             if path.name not in self._earlier and path not in self._files:
-                self._files[path] = _Tail(path, self._entries, self._wanted)
+                self._files[path] = _Tail(path, self._entries, self._span_names)
         spans: list[Span] = []
         for left, tail in zip(range(len(self._files), 0, -1), self._files.values(), strict=True):
             spans += tail.take(-(-(limit - len(spans)) // left))  # a share for each
@@ -139,11 +139,11 @@ class RecordTail:
 
     def count_rest(self, is_counted: Callable[[Span], bool]) -> int:
         """Return the number of remaining spans that count, including calls that never ended; most are not made."""
-        self._wanted = frozenset()
+        self._span_names = frozenset()
         for tail in self._files.values():
-            tail.want(self._wanted)
+            tail.select(self._span_names)
         count = 0
-        while spans := self.new(_MANY):
+        while spans := self.new(_MOST_AT_ONCE):
             count += sum(map(is_counted, spans))
         left_out = sum(tail.num_left_out for tail in self._files.values())
         return count + left_out + sum(map(is_counted, self.never_ended()))
@@ -161,11 +161,11 @@ class _Tail:
         num_missed: number of records that a ring dropped before they were read.
     """
 
-    def __init__(self, path: Path, entries: Mapping[str, Entry], wanted: Collection[str] | None) -> None:
+    def __init__(self, path: Path, entries: Mapping[str, Entry], span_names: Collection[str] | None) -> None:
         self.num_missed = 0
         self._path = path
         self._entries = entries
-        self._wanted = wanted
+        self._span_names = span_names
         self._reader: RecordReader | None = None
         self._feed: SpanFeed | None = None
         self._frame: Iterator[Span] = iter(())  # the rest of the last frame
@@ -177,11 +177,11 @@ class _Tail:
         """Number of spans that were not made."""
         return self._feed.num_left_out if self._feed is not None else 0
 
-    def want(self, wanted: Collection[str]) -> None:
+    def select(self, span_names: Collection[str]) -> None:
         """Make only these spans from now on."""
-        self._wanted = wanted
+        self._span_names = span_names
         if self._feed is not None:
-            self._feed.want(wanted)
+            self._feed.select(span_names)
 
     def take(self, limit: int) -> list[Span]:
         """Return at most `limit` spans of records that were not read before."""
@@ -240,7 +240,7 @@ class _Tail:
     def _take(self, reader: RecordReader, kind: int, content: Any) -> Iterator[Span]:
         if self._feed is None:
             assert reader.header is not None
-            self._feed = SpanFeed(SpanBuilder(reader.header, self._entries), self._wanted)
+            self._feed = SpanFeed(SpanBuilder(reader.header, self._entries), self._span_names)
         builder = self._feed.builder
         if kind == DEFINITIONS:
             builder.define(*content)

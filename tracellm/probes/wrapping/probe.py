@@ -76,8 +76,8 @@ class Entry:
         level: depth in the engine; the function is wrapped when the recording goes that deep.
         capture: returns the facts to keep; by default a summary of arguments and result, tensors as shapes.
         attributes: makes span attributes of the facts; goes with `capture`.
-        gives: makes attributes for the enclosing call of the function, or one of the functions, `gives_to`.
-        gives_to: functions with their classes, `Class.method`.
+        gives: makes attributes for the enclosing call of a function in `gives_to`.
+        gives_to: one function or several, as `Class.method`.
         observe: updates the request tracker.
         lifeline: lifeline of the call, if not the receiver's class.
         phase: startup or generation, for a call that opens such a phase.

@@ -242,12 +242,12 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
             probe.disable("begins_trace", mistake)
         if header is None:
             return await function(app, scope, receive, send)
-        given = parse(header)
-        if enclosing is not None and (given is None or given[0] == enclosing.trace_id):
+        parent_ids = parse(header)
+        if enclosing is not None and (parent_ids is None or parent_ids[0] == enclosing.trace_id):
             trace = enclosing._replace(request=True)  # a user's span, in which the request is handled
         else:
-            trace_id, parent = given or (state.ids.trace(), None)
-            sampled = given is None or is_sampled(header)
+            trace_id, parent = parent_ids or (state.ids.trace(), None)
+            sampled = parent_ids is None or is_sampled(header)
             trace = TraceScope(trace_id, parent, state.first, request=True, sampled=sampled)
         try:
             context_var.set(new_context(new_thread_context(thread, trace)))

@@ -225,14 +225,14 @@ def _held_requests(facts: Any) -> Iterator[_Held]:
 
 def _cut_short(facts: Any) -> Iterator[_Held]:
     left, wanted_more = facts["budget"], dict(facts["short"])
-    for request_id, given in facts["tokens"].items():
+    for request_id, scheduled in facts["tokens"].items():
         if request_id in wanted_more:
-            numbers: dict[str, int | str] = {"wanted": given + wanted_more[request_id], "given": given}
-            if given == facts["threshold"] > 0:
-                yield request_id, "chunk_threshold", {"threshold": given, **numbers}
-            elif given == left:
+            numbers: dict[str, int | str] = {"wanted": scheduled + wanted_more[request_id], "given": scheduled}
+            if scheduled == facts["threshold"] > 0:
+                yield request_id, "chunk_threshold", {"threshold": scheduled, **numbers}
+            elif scheduled == left:
                 yield request_id, "token_budget", {"budget": facts["budget"], "left": left, **numbers}
-        left -= given
+        left -= scheduled
 
 
 def _why_preempted(facts: Any) -> Iterator[_Held]:
