@@ -194,7 +194,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", choices=usual, default=usual, help="some of what is started")
     parser.add_argument("--vllm", metavar="PYTHON", type=Path, help="the Python of a real vLLM's environment")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine")
-    parser.add_argument("--repeats", type=int, default=9, help="rounds; at least 5 for figures to be told")
+    parser.add_argument("--repeats", type=int, default=9, help="rounds; at least 5 for reliable figures")
     parser.add_argument("--cold", action="store_true", help="no round before those that count")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--write", action="store_true", help="put the table into the documentation")

@@ -135,9 +135,12 @@ def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch:
 
 def test_a_real_vllm_finds_the_other_model(in_one_process: InOneProcess) -> None:
     """A real vLLM loads the bundled model for a name, without the hub; the name stays."""
-    told = in_one_process.results["replaced"]
-    assert told["model"] == told["tokenizer"]
-    assert (Path(told["model"]).parts[-2:], told["name"]) == (MODEL_DIR.parts[-2:], "Qwen/Qwen2.5-1.5B-Instruct")
+    model_arguments = in_one_process.results["replaced"]
+    assert model_arguments["model"] == model_arguments["tokenizer"]
+    assert (Path(model_arguments["model"]).parts[-2:], model_arguments["name"]) == (
+        MODEL_DIR.parts[-2:],
+        "Qwen/Qwen2.5-1.5B-Instruct",
+    )
 
 
 def test_beside_a_real_vllm(tmp_path: Path) -> None:

@@ -36,12 +36,12 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_throughput_bare_and_recorded(command: Command, detail: list[str], name: str) -> None:
     """Each round measures both variants; each has its speed and its share of the limit."""
     said = command("bench", "throughput", *SMALL, "--repeats", "2", "--explain", *detail, "--json")
-    told = json.loads(said.out)
+    figures = json.loads(said.out)
     assert said.status == 0
-    assert list(told["ways"]) == ["bare", name]
-    assert told["requests"] == 3
-    assert told["ops"]["name"] in ("cpu", "torch", "triton")
-    for way in told["ways"].values():
+    assert list(figures["ways"]) == ["bare", name]
+    assert figures["requests"] == 3
+    assert figures["ops"]["name"] in ("cpu", "torch", "triton")
+    for way in figures["ways"].values():
         assert len(way["seconds"]) == 2
         spread = way["tokens_per_second"]
         assert 0 < spread["low"] <= spread["median"] <= spread["high"]
@@ -78,9 +78,9 @@ def test_the_model_may_be_an_option(name: str, command: Command) -> None:
 def test_latency(command: Command) -> None:
     """Latency covers every token of every request, and the whole of each round."""
     said = command("bench", "latency", *SMALL, "--output-len", "3", "--repeats", "2", "--json")
-    told = json.loads(said.out)["seconds"]
-    assert list(told) == ["first", "between", "whole"]
-    assert told["first"]["50"] <= told["whole"]["99"]
+    figures = json.loads(said.out)["seconds"]
+    assert list(figures) == ["first", "between", "whole"]
+    assert figures["first"]["50"] <= figures["whole"]["99"]
     shown = command("bench", "latency", *SMALL, "--output-len", "1", "--repeats", "1").out
     assert "time to first token" in shown
     assert "time between tokens" not in shown  # there is no second token

@@ -57,15 +57,15 @@ def test_figures_of_a_server(command: Command, server: str) -> None:
     """All requests are sent, after a warm-up, and all their tokens are counted."""
     lengths = ["--num-prompts", "6", "--input-len", "3-5", "--output-len", "2-4"]
     said = command("bench", "serve", "--base-url", f"{server}/v1", *lengths, "--api-key", "secret", "--json")
-    told = json.loads(said.out)
+    figures = json.loads(said.out)
     warming, *asked = Handler.bodies
     assert said.status == 0
-    assert (told["requests"], told["failed"], told["model"], warming["max_tokens"]) == (6, 0, "small", 1)
-    assert sum(body["max_tokens"] for body in asked) == round(told["output_tokens_per_second"] * told["seconds"])
+    assert (figures["requests"], figures["failed"], figures["model"], warming["max_tokens"]) == (6, 0, "small", 1)
+    assert sum(body["max_tokens"] for body in asked) == round(figures["output_tokens_per_second"] * figures["seconds"])
     assert {3, 4, 5} >= {len(body["prompt"]) for body in asked}
     assert all(body["ignore_eos"] and body["temperature"] == 0 and body["stream"] for body in asked)
     assert set(Handler.headers_seen) == {"Bearer secret"}
-    assert list(told["latency_seconds"]) == ["first", "token", "between", "whole"]
+    assert list(figures["latency_seconds"]) == ["first", "token", "between", "whole"]
 
 
 def test_arrivals_and_room(command: Command, server: str) -> None:

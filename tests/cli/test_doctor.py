@@ -14,7 +14,7 @@ from tracellm.cli.commands import doctor
 from tracellm.report.texts import LANGUAGES
 
 
-def told(command: Command, status: int) -> dict[str, dict[str, Any]]:
+def checks_of(command: Command, status: int) -> dict[str, dict[str, Any]]:
     """Return the findings of `doctor --json` by name, after a line on stderr that the check of vLLM takes time."""
     said = command("doctor", "--json")
     assert said.status == status
@@ -49,7 +49,7 @@ def test_without_vllm(command: Command, lang: str) -> None:
 def test_a_vllm_that_has_nothing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every probe without a target is listed, with advice; the exit status is 1."""
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
-    found = told(command, 1)
+    found = checks_of(command, 1)
     assert found["vLLM"]["status"] == found["vLLM plugin"]["status"] == "good"
     probes = found["probes for vLLM"]
     assert (probes["status"], probes["advice"] != "") == ("bad", True)
@@ -63,12 +63,12 @@ def test_a_plugin_that_is_not_there(command: Command, monkeypatch: pytest.Monkey
     probes = {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}}
     monkeypatch.setattr(doctor, "_check_probes", lambda: probes)
     monkeypatch.setattr(doctor, "entry_points", lambda group: [])
-    assert "reinstall tracellm" in told(command, 1)["vLLM plugin"]["advice"]
+    assert "reinstall tracellm" in checks_of(command, 1)["vLLM plugin"]["advice"]
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
     monkeypatch.setenv("VLLM_PLUGINS", "other")
-    assert told(command, 1)["vLLM plugin"]["found"].startswith("VLLM_PLUGINS is 'other'")
+    assert checks_of(command, 1)["vLLM plugin"]["found"].startswith("VLLM_PLUGINS is 'other'")
     monkeypatch.setenv("VLLM_PLUGINS", "other,tracellm")
-    found = told(command, 0)
+    found = checks_of(command, 0)
     assert found["probes for vLLM"] == {
         "name": "probes for vLLM",
         "status": "good",
@@ -83,4 +83,4 @@ def test_a_vllm_that_cannot_be_imported(command: Command, tmp_path: Path, monkey
     """If vLLM ends the process that checks it, one line reports that."""
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
     (tmp_path / "vllm" / "__init__.py").write_text("import os\nos._exit(132)\n")
-    assert told(command, 1)["probes for vLLM"]["found"] == "vLLM could not be checked (exit status 132)"
+    assert checks_of(command, 1)["probes for vLLM"]["found"] == "vLLM could not be checked (exit status 132)"

@@ -62,23 +62,23 @@ def test_the_script_alone_writes_to_stdout(explained: tuple[Path, Said]) -> None
 
 def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, explained: tuple[Path, Said]) -> None:
     """run.json has script, arguments, times, versions, host, options, exit status and the cost of probes."""
-    told = manifest(run_folder)
-    assert told["schema"] == 1
-    assert (told["status"], told["exit_status"], told["error"]) == ("finished", 0, None)
-    assert (told["script"], told["argv"], told["cwd"]) == ("script.py", ["script.py"], str(explained[0]))
-    assert 0 < told["duration_s"] < 3600
-    assert re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", told["started_at"])
-    assert {"python", "torch", "transformers"} <= told["versions"].keys()
-    assert told["host"]["cpus"] == os.cpu_count()
+    run_json = manifest(run_folder)
+    assert run_json["schema"] == 1
+    assert (run_json["status"], run_json["exit_status"], run_json["error"]) == ("finished", 0, None)
+    assert (run_json["script"], run_json["argv"], run_json["cwd"]) == ("script.py", ["script.py"], str(explained[0]))
+    assert 0 < run_json["duration_s"] < 3600
+    assert re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", run_json["started_at"])
+    assert {"python", "torch", "transformers"} <= run_json["versions"].keys()
+    assert run_json["host"]["cpus"] == os.cpu_count()
     recorded: dict[str, object] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
     recorded["depth_limit"] = DEPTH_LIMIT
     recorded |= {"engine": None, "models": {}}
-    assert told["options"] == {"text": True, "lang": "en", **recorded}
-    assert told["probes"]["installed"] > 50
-    assert told["probes"]["missing"] == []
-    assert told["probes"]["problems"] == []
-    assert told["probes"]["calls"] > 100
-    assert [process["name"] for process in told["processes"]] == ["main"]
+    assert run_json["options"] == {"text": True, "lang": "en", **recorded}
+    assert run_json["probes"]["installed"] > 50
+    assert run_json["probes"]["missing"] == []
+    assert run_json["probes"]["problems"] == []
+    assert run_json["probes"]["calls"] > 100
+    assert [process["name"] for process in run_json["processes"]] == ["main"]
 
 
 def test_show_prints_what_the_files_hold(run_folder: Path, command: Command) -> None:
@@ -204,16 +204,16 @@ def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert "tracellm/" not in traceback
     assert rest.splitlines()[-1] == "script.py:2: IndexError: list index out of range"
-    told = manifest(tmp_path / "run")
-    assert told["status"] == "failed"
-    assert {key: told["error"][key] for key in ("type", "message", "line", "function", "source")} == {
+    run_json = manifest(tmp_path / "run")
+    assert run_json["status"] == "failed"
+    assert {key: run_json["error"][key] for key in ("type", "message", "line", "function", "source")} == {
         "type": "IndexError",
         "message": "list index out of range",
         "line": 2,
         "function": "work",
         "source": "return [][1]",
     }
-    assert told["error"]["traceback"].count("script.py") == 2
+    assert run_json["error"]["traceback"].count("script.py") == 2
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert "IndexError" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
@@ -290,8 +290,8 @@ def test_what_was_recorded_before_the_failure_is_there(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT + "\nraise SystemExit('no luck')\n", encoding="utf-8")
     said = run(tmp_path, "--quiet", "--out", "run", "script.py")
     assert (said.status, said.err) == (1, "no luck\n")
-    told = manifest(tmp_path / "run")
-    assert (told["status"], told["exit_status"], told["error"]) == ("failed", 1, None)
+    run_json = manifest(tmp_path / "run")
+    assert (run_json["status"], run_json["exit_status"], run_json["error"]) == ("failed", 1, None)
     assert RunFolder.open(tmp_path / "run").trace.named("EngineCore.step_fn")
 
 
@@ -330,9 +330,9 @@ def test_no_text_leaves_no_word_of_a_prompt(tmp_path: Path) -> None:
     for file in (tmp_path / "run").rglob("*"):
         if file.is_file():
             assert b"Xylophone" not in file.read_bytes(), file
-    told = manifest(tmp_path / "run")
-    assert told["argv"] == ["script.py", "***"]
-    assert (told["error"]["type"], told["error"]["line"]) == ("ValueError", 5)
+    run_json = manifest(tmp_path / "run")
+    assert run_json["argv"] == ["script.py", "***"]
+    assert (run_json["error"]["type"], run_json["error"]["line"]) == ("ValueError", 5)
 
 
 def test_quiet_says_nothing(tmp_path: Path) -> None:

@@ -85,10 +85,12 @@ def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureF
         greet("you")
     enough.set()
     engine.join()
-    told = f"tracellm: problem in the recording: EngineCore_0 (pid {engine.pid}) was started before the recording began"
-    assert capsys.readouterr().err.startswith(told)
+    reported = (
+        f"tracellm: problem in the recording: EngineCore_0 (pid {engine.pid}) was started before the recording began"
+    )
+    assert capsys.readouterr().err.startswith(reported)
     shown = command("show", "--lang", "en", str(tmp_path / "run"), "steps")
-    assert (shown.status, shown.err.startswith(told)) == (0, True)
+    assert (shown.status, shown.err.startswith(reported)) == (0, True)
 
 
 def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +98,7 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     with tracellm.explain(tmp_path / "run", lang="en", only="Scheduler", skip=["Msgpack*"], ring=2) as run:
         for _ in range(7):
             greet("you")
-    told = json.loads((run.folder / "run.json").read_text())
+    reported = json.loads((run.folder / "run.json").read_text())
     asked = {
         "detail": "kernel",
         "focus": [],
@@ -105,8 +107,8 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
         "ring": 2,
         "depth_limit": None,
     }
-    assert told["options"] == {"text": True, "lang": "en", **asked}
-    assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (4, ["EngineCore.step_fn"])
+    assert reported["options"] == {"text": True, "lang": "en", **asked}
+    assert (reported["probes"]["let_go"], reported["probes"]["left_out"]["steps"]) == (4, ["EngineCore.step_fn"])
     why = "Not recorded: steps. This needs EngineCore.step_fn, which --only Scheduler"
     chosen, kept = (
         "Recorded with --only Scheduler --skip 'Msgpack*'; ",
@@ -164,10 +166,10 @@ def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
         greet("you")
     with tracellm.explain(tmp_path / "focused", lang="en", focus="Scheduler"):
         greet("you")
-    told = "tracellm: this run was recorded only down to the level step; deeper calls are missing\n"
+    reported = "tracellm: this run was recorded only down to the level step; deeper calls are missing\n"
     run = str(tmp_path / "run")
     for words in (("show", run, "sequence"), ("report", run), ("export", run, "--to", "csv")):
-        assert command(*words, "--lang", "en", "--detail", "kernel").err == told
+        assert command(*words, "--lang", "en", "--detail", "kernel").err == reported
         assert command(*words, "--lang", "en", "--detail", "step").err == ""
     assert command("show", str(tmp_path / "focused"), "sequence", "--detail", "kernel").err == ""
 
@@ -178,8 +180,8 @@ def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> 
         with tracellm.explain(tmp_path / name, lang="en", **options):  # type: ignore[arg-type]
             greet("you")
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    [told] = command("diff", "--lang", "en", a, b).err.splitlines()
-    assert told == f"tracellm: {a}: Recorded with --detail step; other calls are missing."
+    [reported] = command("diff", "--lang", "en", a, b).err.splitlines()
+    assert reported == f"tracellm: {a}: Recorded with --detail step; other calls are missing."
     assert command("diff", "--lang", "en", b, b).err == ""
 
 
@@ -187,8 +189,8 @@ def test_an_exception_passes_and_is_recorded(tmp_path: Path) -> None:
     """An exception leaves the block, and the recording is complete, with the failure in run.json."""
     with pytest.raises(ZeroDivisionError), tracellm.explain(tmp_path / "run"):
         1 / 0  # noqa: B018
-    told = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (told["status"], told["error"]["type"]) == ("failed", "ZeroDivisionError")
+    reported = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (reported["status"], reported["error"]["type"]) == ("failed", "ZeroDivisionError")
 
 
 def test_one_recording_at_a_time(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def workload() -> tuple[list[Any], list[SamplingParams]]:
     return prompts, params
 
 
-def told(outputs: list[RequestOutput]) -> list[Any]:
+def results_of(outputs: list[RequestOutput]) -> list[Any]:
     """Return all fields of the outputs."""
     return [
         (
@@ -91,7 +91,7 @@ def _near(positions: Any) -> Any:
 
 def without_cached(outputs: list[RequestOutput]) -> list[Any]:
     """Remove the number of cached tokens, which depends on when a request began."""
-    return [one[:-1] if isinstance(one, tuple) else one for one in told(outputs)]
+    return [one[:-1] if isinstance(one, tuple) else one for one in results_of(outputs)]
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def test_grammars_are_kept_to() -> None:
     outputs = []
     for async_scheduling in (False, True):
         with client(False, async_scheduling=async_scheduling, **SETTINGS) as llm:
-            outputs.append(told(llm.generate(["one", "two", "three"], params, use_tqdm=False)))
+            outputs.append(results_of(llm.generate(["one", "two", "three"], params, use_tqdm=False)))
     assert outputs[0] == outputs[1]
 
 
@@ -176,7 +176,7 @@ def test_a_request_without_a_token_fails() -> None:
             assert "no token is left" in str(failed.outputs[0].stop_reason)
             assert len(finished.outputs[0].token_ids) == 5
         first, second = (llm.generate("two", greedy, use_tqdm=False) for _ in range(2))
-        assert told(first)[0][:3] == told(second)[0][:3]
+        assert results_of(first)[0][:3] == results_of(second)[0][:3]
         assert is_idle(llm)
 
 
@@ -185,7 +185,7 @@ def test_a_step_that_is_not_believed_harms_nobody_else(qwen2_checkpoint: Path) -
     greedy = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
     counting = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, frequency_penalty=1.0)
     with client(False, model=qwen2_checkpoint, async_scheduling=True, dtype="float32", max_num_seqs=4) as llm:
-        before = told(llm.generate("a", greedy, use_tqdm=False))
+        before = results_of(llm.generate("a", greedy, use_tqdm=False))
         runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]
         weight = next(runner.model.parameters()).data
         right = weight.clone()
@@ -195,7 +195,7 @@ def test_a_step_that_is_not_believed_harms_nobody_else(qwen2_checkpoint: Path) -
                 llm.generate(["a", "b"], params, use_tqdm=False)
             weight.copy_(right)
             assert len(llm.generate("a", counting, use_tqdm=False)) == 1
-            assert told(llm.generate("a", greedy, use_tqdm=False))[0][:5] == before[0][:5]
+            assert results_of(llm.generate("a", greedy, use_tqdm=False))[0][:5] == before[0][:5]
             assert is_idle(llm)
 
 

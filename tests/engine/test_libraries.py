@@ -29,8 +29,8 @@ def waits(script: str, **environment: str) -> tuple[str, dict[str, str | None]]:
     spins = re.findall(r"GOMP_SPINCOUNT = '(.+)'", done.stderr)
     if not spins:
         pytest.skip("torch uses another OpenMP than GNU's here")
-    told: dict[str, str | None] = json.loads(done.stdout)
-    return spins[0], told
+    settings: dict[str, str | None] = json.loads(done.stdout)
+    return spins[0], settings
 
 
 def test_threads_wait_a_moment_and_then_sleep() -> None:

@@ -117,11 +117,11 @@ def test_a_prompt_is_told_what_a_generation_was_told(checkpoint):
     llm = LLM(checkpoint, dtype="float32", max_num_batched_tokens=16, max_num_seqs=4, max_model_len=64, block_size=16)
     (generated,) = generate(llm, [PROMPT * 2], max_tokens=12, logprobs=2)
     tokens = [*generated.prompt_token_ids, *generated.outputs[0].token_ids]
-    (told,) = generate(llm, [tokens], max_tokens=1, prompt_logprobs=2)
-    assert told.num_cached_tokens == 0, "all of the prompt had to be computed"
-    assert len(told.prompt_logprobs) == len(tokens)
-    assert told.prompt_logprobs[0] is None
-    for ours, theirs in zip(told.prompt_logprobs[-12:], generated.outputs[0].logprobs, strict=True):
+    (request_output,) = generate(llm, [tokens], max_tokens=1, prompt_logprobs=2)
+    assert request_output.num_cached_tokens == 0, "all of the prompt had to be computed"
+    assert len(request_output.prompt_logprobs) == len(tokens)
+    assert request_output.prompt_logprobs[0] is None
+    for ours, theirs in zip(request_output.prompt_logprobs[-12:], generated.outputs[0].logprobs, strict=True):
         assert list(ours) == list(theirs)
         assert [item.rank for item in ours.values()] == [item.rank for item in theirs.values()]
         assert [item.logprob for item in ours.values()] == pytest.approx([i.logprob for i in theirs.values()], abs=1e-4)

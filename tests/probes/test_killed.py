@@ -24,7 +24,7 @@ def middle(number):
     for one in range(number, number + 20): inner(one)
 
 @probe
-def outer(number):  # lasts: what it calls is told of before it ends
+def outer(number):  # lasts: its calls are reported before it ends
     while True:
         middle(number)
         number += 20

@@ -213,7 +213,7 @@ def test_of_many_values_only_the_first_are_looked_at() -> None:
 
     class Unread:
         def __repr__(self) -> str:
-            raise AssertionError("nobody is told this one")
+            raise AssertionError("this value is not formatted")
 
     actual = "allowed_token_ids=" + str([7] * 300)
     params = SamplingParams()

@@ -215,9 +215,9 @@ def _step(
     for _ in range(4):
         r.end(10)
     r.call("EngineCore._process_model_outputs", took_us=110)
-    told: dict[str, Any] = {}
+    sampled_attributes: dict[str, Any] = {}
     if text:
-        told = {
+        sampled_attributes = {
             "STEP_SAMPLED_IDS": [1000 + index] * n,
             "STEP_SAMPLED_TEXTS": [f" {prompts[int(id)][:30]}" for id in running],
             "STEP_CANDIDATES": [json.dumps([[7, " Paris", 0.973], [9, " Lyon", 0.011]])] * n,
@@ -247,7 +247,7 @@ def _step(
         STEP_LOGITS=[n, 4096],
         STEP_SAMPLED=running,
         STEP_SAMPLED_PROBS=[0.973] * n,
-        **told,
+        **sampled_attributes,
     )
     r.end()
     r.end()

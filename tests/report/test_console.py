@@ -219,10 +219,10 @@ def test_text_is_shown_as_it_is(bad: str, terminal: bool):
 def test_steps_in_which_nothing_changed_share_a_line():
     """Each step is printed once and in order, folded or not."""
     said = _say(a_run(decode_steps=40))
-    told: list[int] = []
+    numbers: list[int] = []
     for first, last in re.findall(r"^(?:== )?Steps? (\d+)(?:-(\d+))?:", said, re.MULTILINE):
-        told += range(int(first), int(last or first) + 1)
-    assert told == list(range(1, 42))
+        numbers += range(int(first), int(last or first) + 1)
+    assert numbers == list(range(1, 42))
     assert said.count("\nStep") == 4
 
 
@@ -432,8 +432,8 @@ def test_stages_of_loading_are_in_the_order_in_which_they_ended():
 def test_that_steps_overlap(lang: str) -> None:
     """Asynchronous scheduling has a line with the reason; synchronous scheduling has none."""
     for reason in ("argument", "gpu"):
-        told = load_rows(dataclasses.replace(_loaded(None, None), async_reason=reason), lang)
-        assert [row.lines for row in told] == [[texts(lang)[f"async.reason.{reason}"]]]
+        rows = load_rows(dataclasses.replace(_loaded(None, None), async_reason=reason), lang)
+        assert [row.lines for row in rows] == [[texts(lang)[f"async.reason.{reason}"]]]
 
 
 def _loaded(ops: str | None, reason: str | None) -> ModelLoad:

@@ -87,22 +87,22 @@ def test_what_a_version_lacks():
     """Missing probes are counted, with the engine's name and the first of them; without an engine there is no note."""
     engine = {"name": "vllm", "version": "0.99", "probes": 58}
     targets = [f"vllm.v1.module:Class.{name}" for name in "abcdef"]
-    [told] = notes(manifest({"engine": engine, "missing": targets}), "en")
-    assert told.startswith("6 of 58 probes found no target in vLLM 0.99: Class.a, Class.b, Class.c, ….")
-    [told] = notes(manifest({"engine": engine, "missing": targets[:1]}), "zh")
-    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 中没有找到目标：Class.a。")
+    [note] = notes(manifest({"engine": engine, "missing": targets}), "en")
+    assert note.startswith("6 of 58 probes found no target in vLLM 0.99: Class.a, Class.b, Class.c, ….")
+    [note] = notes(manifest({"engine": engine, "missing": targets[:1]}), "zh")
+    assert note.startswith("58 个探针中有 1 个在 vLLM 0.99 中没有找到目标：Class.a。")
     assert notes(manifest({"engine": engine, "missing": []}), "en") == []
     assert notes(manifest({"engine": None, "missing": targets}), "en") == []
 
 
 def test_what_was_let_go():
     """Dropped spans are counted, with the option that dropped them."""
-    [told] = notes(manifest({"let_go": 1234}, ring=100), "en")
-    assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring); 1,234 ")
-    assert told.endswith(" earlier calls were dropped.")
+    [note] = notes(manifest({"let_go": 1234}, ring=100), "en")
+    assert note.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring); 1,234 ")
+    assert note.endswith(" earlier calls were dropped.")
     killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
-    [told] = notes(killed, "en")
-    assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept")
+    [note] = notes(killed, "en")
+    assert note.startswith("Only the last 100 calls of each process, or slightly more, were kept")
     [missed] = skipped_calls(manifest({"unheard": 1}), "en")
     assert missed.startswith("The log fell behind and skipped 1 call")
 
@@ -175,12 +175,12 @@ DEEP = [
 ]
 
 
-@pytest.mark.parametrize(("probes", "limit", "told"), DEEP)
-def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], limit: int | None, told: str | None):
+@pytest.mark.parametrize(("probes", "limit", "note"), DEEP)
+def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], limit: int | None, note: str | None):
     """After the depth limit, a note on layers names the limit and the option to raise it."""
     said = notes(manifest(probes, depth_limit=limit), "en")
-    assert len(said) == (told is not None)
-    assert told is None or (told in said[0] and "--detail kernel" in said[0])
+    assert len(said) == (note is not None)
+    assert note is None or (note in said[0] and "--detail kernel" in said[0])
 
 
 def test_a_run_that_was_killed_may_have_been_long():
@@ -193,13 +193,13 @@ def test_a_run_that_was_killed_may_have_been_long():
 def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
     """A manifest of another version, or a damaged one, is shown as far as possible."""
     run = {"options": options, "probes": probes}
-    for told in (
+    for lines in (
         notes(run, lang),
         cost(run, lang),
         skipped_calls(run, lang),
         why_missing(run, lang, "steps", "client"),
     ):
-        assert all(isinstance(one, str) for one in told)
+        assert all(isinstance(line, str) for line in lines)
     assert isinstance(recording_options(run), str)
     assert isinstance(probes_sentence(run, A_TRACE, lang), str)
     assert is_recorded(run, "client") in (True, False)

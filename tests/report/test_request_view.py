@@ -68,11 +68,11 @@ def test_times_of_a_request():
     steps = [span for span in spans if span.name == STEP_SPAN]
     steps[0].attributes[names.STEP_SAMPLED] = ["1"]  # request 0's prompt takes two steps
     life = next(span for span in spans if span.attributes.get(names.REQUEST_ID) == "0")
-    told = request_times(Trace(spans))["0"]
-    assert told.queued == pytest.approx((steps[0].start_ns - life.start_ns) / 1e9)
-    assert told.prefill == pytest.approx((steps[1].end_ns - steps[0].start_ns) / 1e9)
-    assert told.decode == pytest.approx((steps[8].end_ns - steps[1].end_ns) / 1e9)
-    assert told.first_token == pytest.approx((steps[1].end_ns - life.start_ns) / 1e9)
+    request_time = request_times(Trace(spans))["0"]
+    assert request_time.queued == pytest.approx((steps[0].start_ns - life.start_ns) / 1e9)
+    assert request_time.prefill == pytest.approx((steps[1].end_ns - steps[0].start_ns) / 1e9)
+    assert request_time.decode == pytest.approx((steps[8].end_ns - steps[1].end_ns) / 1e9)
+    assert request_time.first_token == pytest.approx((steps[1].end_ns - life.start_ns) / 1e9)
 
 
 def test_a_request_that_was_never_scheduled_has_no_times():

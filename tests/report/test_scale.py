@@ -145,8 +145,10 @@ def _large() -> Trace:
             calls.leaf("B.g", **{names.THREAD_NAME: f"thread {i}"})
     spans = calls.spans
     for i in range(300):
-        told = {names.REQUEST_ID: f"r{i}", names.REQUEST_PROMPT: HOSTILE, names.REQUEST_OUTPUT: HOSTILE}
-        spans.append(Span(names.REQUEST_SPAN, "1" * 32, f"ff{i:014x}", None, i, i + 9, told, process=calls.process))
+        attributes = {names.REQUEST_ID: f"r{i}", names.REQUEST_PROMPT: HOSTILE, names.REQUEST_OUTPUT: HOSTILE}
+        spans.append(
+            Span(names.REQUEST_SPAN, "1" * 32, f"ff{i:014x}", None, i, i + 9, attributes, process=calls.process)
+        )
     return Trace(spans, [calls.process, Process(2, "other")])
 
 

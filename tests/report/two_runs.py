@@ -110,7 +110,7 @@ def run_of(
 
 def folder_of(trace: Trace, name: str = "run", **manifest: Any) -> RunFolder:
     """Return a run folder in memory with this trace."""
-    told = {"status": "finished", "script": "hello.py", "argv": ["hello.py"], "tracellm": "0.1.0",
+    entries = {"status": "finished", "script": "hello.py", "argv": ["hello.py"], "tracellm": "0.1.0",
             "versions": {"python": "3.11.7", "torch": "2.9.0"}, "host": {"name": "vm", "machine": "x86_64"},
             "options": {"text": True}}  # fmt: skip
-    return RunFolder(Path(name), told | manifest, trace, [])
+    return RunFolder(Path(name), entries | manifest, trace, [])

@@ -44,8 +44,8 @@ def _serve_one(orders: "Connection[Any, Any]", core_class: type[EngineCoreProc],
         for core in cores:
             core.input_queue.put((EngineCoreRequestType.WAKEUP, None))
 
-    told = threading.Thread(target=end_when_told)
-    told.start()
+    watcher = threading.Thread(target=end_when_told)
+    watcher.start()
     how = "ended"
     try:
         cores.append(core_class(*settings))
@@ -62,7 +62,7 @@ def _serve_one(orders: "Connection[Any, Any]", core_class: type[EngineCoreProc],
         for core in cores:
             core.shutdown()
     orders.send(how)  # the client ends it in any case
-    told.join()
+    watcher.join()
 
 
 class _Host:

@@ -16,13 +16,13 @@ from tracellm.engine.ipc.mp_client import SyncMPClient
 
 def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):
     """Every thread that waits for outputs gets the error, not only the first."""
-    told: list[str] = []
+    messages: list[str] = []
 
     def wait() -> None:
         try:
             client.get_output()
         except EngineDeadError as error:
-            told.append(str(error))
+            messages.append(str(error))
 
     threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
     for thread in threads:
@@ -30,7 +30,7 @@ def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):
     client.shutdown()
     for thread in threads:
         thread.join(30)
-    assert len(told) == 3
+    assert len(messages) == 3
 
 
 def test_a_shutdown_waits_for_the_thread_that_sends(client, monkeypatch):

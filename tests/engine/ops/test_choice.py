@@ -54,9 +54,9 @@ def test_a_cpu_without_kernels_is_told(
     """Without CPU kernels a warning gives the reason, whether they were requested or the default."""
     monkeypatch.setenv("TRACELLM_CXX", "")
     assert choose_ops(asked, CPU).name == "cpu"
-    (told,) = caplog.messages
-    assert told.startswith("PyTorch computes the layers, slower")
-    assert told.endswith(": no C++ compiler: TRACELLM_CXX is ''")
+    (message,) = caplog.messages
+    assert message.startswith("PyTorch computes the layers, slower")
+    assert message.endswith(": no C++ compiler: TRACELLM_CXX is ''")
     caplog.clear()
     choose_ops("torch", CPU)
     assert not caplog.messages
@@ -81,10 +81,10 @@ def test_triton_on_a_cpu_needs_its_interpreter(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_what_cannot_be(asked: str, device: torch.device, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown name, or one that cannot run on the device, is refused with the setting's source."""
-    with pytest.raises(EngineError) as told:
+    with pytest.raises(EngineError) as message:
         choose_ops(asked, device)
-    assert str(told.value).startswith("LLM: `attention_backend` ")
-    assert says in str(told.value)
+    assert str(message.value).startswith("LLM: `attention_backend` ")
+    assert says in str(message.value)
     monkeypatch.setenv("TRACELLM_OPS", asked)
     with pytest.raises(EngineError, match=r"^The environment variable TRACELLM_OPS "):
         choose_ops(None, device)
@@ -98,14 +98,14 @@ def test_without_the_package_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "told"),
+    ("missing", "message"),
     [
         ("gcc", "Triton finds no C compiler (gcc, clang, or what CC names)"),
         ("Python.h", "Triton's C compiler finds no Python.h (python3-dev has it, or python3-devel)"),
     ],
 )
 def test_a_gpu_without_a_compiler(
-    missing: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    missing: str, message: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """Without a C compiler for Triton, PyTorch computes after a warning, and an explicit request is refused."""
     monkeypatch.setattr(choice, "_missing_compiler", WHY_UNCOMPILED)
@@ -115,10 +115,12 @@ def test_a_gpu_without_a_compiler(
     (tmp_path / ("other.h" if missing == "Python.h" else "Python.h")).touch()
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
     assert choose_ops(None, GPU) == OpsChoice("torch", "no_compiler")
-    assert caplog.messages == [f"PyTorch computes the layers, slower than Triton's kernels would: {told}"]
+    assert caplog.messages == [f"PyTorch computes the layers, slower than Triton's kernels would: {message}"]
     with pytest.raises(EngineError) as caught:
         choose_ops("triton", GPU)
-    assert str(caught.value) == f"LLM: `attention_backend` asks for `triton`, but {told}. Install it, or take `torch`."
+    assert (
+        str(caught.value) == f"LLM: `attention_backend` asks for `triton`, but {message}. Install it, or take `torch`."
+    )
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert choose_ops("triton", GPU) == OpsChoice("triton", "argument")
 

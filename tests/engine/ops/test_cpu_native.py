@@ -67,9 +67,9 @@ def test_who_waits_for_the_compiler_is_told(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with caplog.at_level(logging.INFO):
         native.load()
-    (told,) = caplog.records
-    assert told.levelno == level
-    assert told.getMessage().endswith(f"They are kept in {tmp_path / 'kept'}")
+    (record,) = caplog.records
+    assert record.levelno == level
+    assert record.getMessage().endswith(f"They are kept in {tmp_path / 'kept'}")
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,15 +39,15 @@ def test_blocks_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert launch.name == "paged_attention_v2_reduce_kernel"
             assert launch.blocks_read(batch.cache[0]) == {}
             continue
-        told = {
+        expected = {
             program: blocks
-            for place, blocks in launch.work.blocks_read.items()
+            for grid_index, blocks in launch.work.blocks_read.items()
             for program in product(
-                *(range(size) if at is None else [at] for at, size in zip(place, launch.grid, strict=True))
+                *(range(size) if at is None else [at] for at, size in zip(grid_index, launch.grid, strict=True))
             )
         }
-        assert launch.blocks_read(batch.cache[0]) == told
-        assert launch.blocks_read(batch.cache[1]) == told
+        assert launch.blocks_read(batch.cache[0]) == expected
+        assert launch.blocks_read(batch.cache[1]) == expected
 
 
 @pytest.mark.parametrize("name", BATCHES)

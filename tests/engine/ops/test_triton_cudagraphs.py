@@ -49,15 +49,15 @@ def watch(runner: Any) -> list[dict[str, Any]]:
     assert entry.attributes is not None
     assert entry.capture is not None
     prepare, capture, attributes = runner._prepare_inputs, entry.capture, entry.attributes
-    told: list[Any] = []
+    step_attributes: list[Any] = []
 
     def prepare_inputs(scheduler_output: SchedulerOutput) -> Any:
         inputs = prepare(scheduler_output)
-        told.append(attributes(capture((runner, scheduler_output), {}, inputs)))
+        step_attributes.append(attributes(capture((runner, scheduler_output), {}, inputs)))
         return inputs
 
     runner._prepare_inputs = prepare_inputs
-    return told
+    return step_attributes
 
 
 def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
@@ -76,7 +76,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
         config.ops_choice = OpsChoice(name, "argument")
         executor = start_executor(config, num_blocks=16)
         runner: Any = runner_of(executor)
-        told = watch(runner)
+        step_attributes = watch(runner)
         if name == "triton":
             runner.prefault_kv_cache()  # old contents may make NumPy warn
             runner.cudagraphs = Again([1, 2, 4])
@@ -87,10 +87,10 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
         outputs.append([each.output for each in jobs])
         if name == "triton":
             assert set(runner.cudagraphs.replayed) == {1, 2, 4}
-            replayed = [one for one in told if names.CUDAGRAPH_SIZE in one]
+            replayed = [one for one in step_attributes if names.CUDAGRAPH_SIZE in one]
             assert [one[names.CUDAGRAPH_SIZE] for one in replayed] == runner.cudagraphs.replayed
             assert {one[names.CUDAGRAPH_PADDING] for one in replayed} == {0, 1}
-            assert {one[names.CUDAGRAPH_REASON] for one in told} == {"decode", "prompt"}
+            assert {one[names.CUDAGRAPH_REASON] for one in step_attributes} == {"decode", "prompt"}
         else:
-            assert not any(names.CUDAGRAPH_REASON in one for one in told)
+            assert not any(names.CUDAGRAPH_REASON in one for one in step_attributes)
     assert outputs[0] == outputs[1]

@@ -25,24 +25,24 @@ def recorded(batch: Batch, folder: Path) -> list[Span]:
 def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
     """A launch's span has its kernel's name and source line, grid, sizes, tensors, work, blocks and reason."""
     (span,) = recorded(Batch([(1, 9), (1, 30)], heads=(4, 2), block_size=4, device=device, seed=1), tmp_path)
-    told = span.attributes
+    launch_attributes = span.attributes
     assert span.name == "paged_attention_v1_kernel"
-    assert told[names.CODE_FUNCTION].endswith("attention.ops.paged_attention_v1.paged_attention_v1_kernel")
-    assert told[names.CODE_FILE] == "tracellm/engine/attention/ops/paged_attention_v1.py"
-    assert told[names.LAUNCH_GRID] == [2, 2]
-    assert {"GROUP=2", "HEAD_SIZE=16"} < set(told[names.LAUNCH_CONSTANTS])
-    assert any(constant.startswith("BLOCK_N=") for constant in told[names.LAUNCH_CONSTANTS])
-    assert told[names.ARGUMENTS][:3] == [
+    assert launch_attributes[names.CODE_FUNCTION].endswith("attention.ops.paged_attention_v1.paged_attention_v1_kernel")
+    assert launch_attributes[names.CODE_FILE] == "tracellm/engine/attention/ops/paged_attention_v1.py"
+    assert launch_attributes[names.LAUNCH_GRID] == [2, 2]
+    assert {"GROUP=2", "HEAD_SIZE=16"} < set(launch_attributes[names.LAUNCH_CONSTANTS])
+    assert any(constant.startswith("BLOCK_N=") for constant in launch_attributes[names.LAUNCH_CONSTANTS])
+    assert launch_attributes[names.ARGUMENTS][:3] == [
         "output=float32[2, 4, 16]",
         "query=float32[2, 4, 16]",
         "key_cache=float32[15, 4, 2, 16]",
     ]
-    assert told[names.LAUNCH_BYTES_READ] == 2 * 39 * (2 * 16 * 4 + 4) + 2 * 4 * 16 * 4
-    assert told[names.LAUNCH_BYTES_WRITTEN] == 2 * 4 * 16 * 4
-    assert told[names.LAUNCH_FLOPS] == 4 * 4 * 16 * 39
-    assert told[names.RESULT] == "2 x 2 programs: 10,808 bytes read, 512 written, 9,984 operations"
-    assert told[names.LAUNCH_REASON] == "short_context"
-    assert all(names.ATTRIBUTES[name] for name in told)
+    assert launch_attributes[names.LAUNCH_BYTES_READ] == 2 * 39 * (2 * 16 * 4 + 4) + 2 * 4 * 16 * 4
+    assert launch_attributes[names.LAUNCH_BYTES_WRITTEN] == 2 * 4 * 16 * 4
+    assert launch_attributes[names.LAUNCH_FLOPS] == 4 * 4 * 16 * 39
+    assert launch_attributes[names.RESULT] == "2 x 2 programs: 10,808 bytes read, 512 written, 9,984 operations"
+    assert launch_attributes[names.LAUNCH_REASON] == "short_context"
+    assert all(names.ATTRIBUTES[name] for name in launch_attributes)
 
 
 def test_which_blocks_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def test_which_blocks_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         batch.common.block_table_cpu[row, : len(blocks)] = (
             blocks  # as reported by the host; the kernels read the others
         )
-    told = [span.attributes.get(names.LAUNCH_BLOCKS) for span in recorded(batch, tmp_path)]
-    assert told == [["0,*,0: 7-8", "0,*,1: 2"], None, ["0,*: 5,1"]]
+    launch_attributes = [span.attributes.get(names.LAUNCH_BLOCKS) for span in recorded(batch, tmp_path)]
+    assert launch_attributes == [["0,*,0: 7-8", "0,*,1: 2"], None, ["0,*: 5,1"]]
 
 
 class Event:

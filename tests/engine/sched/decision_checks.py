@@ -62,8 +62,8 @@ def _check_limits(scheduler: Scheduler, before: Before, output: SchedulerOutput)
     config, scheduled = scheduler.scheduler_config, output.num_scheduled_tokens
     assert output.total_num_scheduled_tokens == sum(scheduled.values()) <= config.max_num_batched_tokens
     assert len(scheduled) <= len(scheduler.running) <= config.max_num_seqs
-    told = [new.req_id for new in output.scheduled_new_reqs] + output.scheduled_cached_reqs.req_ids
-    assert sorted(told) == sorted(scheduled), "workers are told once of each scheduled request, and of no other"
+    sent_ids = [new.req_id for new in output.scheduled_new_reqs] + output.scheduled_cached_reqs.req_ids
+    assert sorted(sent_ids) == sorted(scheduled), "workers receive each scheduled request once, and no other"
     cached = output.scheduled_cached_reqs
     assert cached.all_token_ids == {
         request_id: list(scheduler.requests[request_id].all_token_ids)
@@ -114,7 +114,7 @@ def _check_reason(scheduler: Scheduler, before: Before, output: SchedulerOutput,
     if reason is None:
         assert given == wanted, f"{request_id} got {given} of {wanted} without a word"
         return
-    assert given < wanted, f"{request_id} got all and is told {reason}"
+    assert given < wanted, f"{request_id} got all tokens and has the reason {reason}"
     assert type(reason) is (CutShort if given else NotScheduledReason)
     if given:
         assert reason.code in (ReasonCode.TOKEN_BUDGET, ReasonCode.CHUNK_THRESHOLD)

@@ -153,6 +153,6 @@ def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, NotSched
     return {**explained, **output.cut_short, **output.not_scheduled}
 
 
-def told(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, str]:
+def reasons_by_request(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, str]:
     """Return the reasons as strings."""
     return {name: str(reason) for name, reason in reasons(scheduler, output).items()}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
+from tests.engine.sched.harness import make_request, make_scheduler, reasons_by_request, run_step
 from tracellm.engine.core.request import RequestStatus
 from tracellm.engine.core.sched.reasons import NotScheduledReason, ReasonCode
 
@@ -29,7 +29,7 @@ def test_token_budget_cuts_a_prompt_short():
     scheduler = make_scheduler(max_num_batched_tokens=16)
     for request_id, prompt in (("a", 10), ("b", 69), ("c", 3), ("d", 3)):
         scheduler.add_request(make_request(request_id, prompt))
-    assert told(scheduler, run_step(scheduler)[0]) == {
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
         "b": "token_budget budget=16 left=6 wanted=69 given=6",
         "c": "token_budget budget=16 left=0 wanted=3 given=0",
         "d": "behind request=c cause=token_budget",
@@ -43,7 +43,7 @@ def test_token_budget_can_leave_a_running_request_without_any():
         scheduler.add_request(make_request(request_id, 1, max_tokens=9))
     run_step(scheduler)
     scheduler.max_num_scheduled_tokens = 1  # below the running requests, which no configuration allows
-    assert told(scheduler, run_step(scheduler)[0])["b"] == "token_budget budget=1 left=0 wanted=1 given=0"
+    assert reasons_by_request(scheduler, run_step(scheduler)[0])["b"] == "token_budget budget=1 left=0 wanted=1 given=0"
 
 
 def test_token_budget_skips_a_prompt_that_must_go_in_one():
@@ -51,14 +51,16 @@ def test_token_budget_skips_a_prompt_that_must_go_in_one():
     scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False)
     for request_id, prompt in (("a", 40), ("b", 40), ("c", 10)):
         scheduler.add_request(make_request(request_id, prompt))
-    assert told(scheduler, run_step(scheduler)[0]) == {"b": "token_budget budget=64 left=24 wanted=40 given=0"}
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
+        "b": "token_budget budget=64 left=24 wanted=40 given=0"
+    }
 
 
 def test_chunk_threshold_cuts_a_long_prompt():
     """A prompt over long_prefill_token_threshold gets the threshold in every step until the rest is smaller."""
     scheduler = make_scheduler(long_prefill_token_threshold=12)
     scheduler.add_request(make_request("a", 30))
-    assert [told(scheduler, run_step(scheduler)[0]) for _ in range(3)] == [
+    assert [reasons_by_request(scheduler, run_step(scheduler)[0]) for _ in range(3)] == [
         {"a": "chunk_threshold threshold=12 wanted=30 given=12"},
         {"a": "chunk_threshold threshold=12 wanted=18 given=12"},
         {},
@@ -70,7 +72,7 @@ def test_of_threshold_and_budget_the_smaller_one_is_the_reason():
     scheduler = make_scheduler(long_prefill_token_threshold=12, max_num_batched_tokens=20)
     scheduler.add_request(make_request("a", 30))
     scheduler.add_request(make_request("b", 30))
-    assert told(scheduler, run_step(scheduler)[0]) == {
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
         "a": "chunk_threshold threshold=12 wanted=30 given=12",
         "b": "token_budget budget=20 left=8 wanted=30 given=8",
     }
@@ -82,7 +84,10 @@ def test_max_num_seqs_holds_all_that_wait():
     for request_id in "abcd":
         scheduler.add_request(make_request(request_id, 5))
     output, _ = run_step(scheduler)
-    assert told(scheduler, output) == {"c": "max_num_seqs limit=2 running=2", "d": "max_num_seqs limit=2 running=2"}
+    assert reasons_by_request(scheduler, output) == {
+        "c": "max_num_seqs limit=2 running=2",
+        "d": "max_num_seqs limit=2 running=2",
+    }
     assert not output.not_scheduled
 
 
@@ -107,7 +112,7 @@ def test_a_long_queue_costs_no_more_than_a_short_one(monkeypatch, settings, look
         output = scheduler.schedule()
     assert list(output.not_scheduled) == looked_at
     assert output.waiting_reason is not None
-    assert len(told(scheduler, output)) == 3000
+    assert len(reasons_by_request(scheduler, output)) == 3000
 
 
 def test_no_free_blocks_holds_a_new_request_and_those_behind_it():
@@ -115,7 +120,7 @@ def test_no_free_blocks_holds_a_new_request_and_those_behind_it():
     scheduler = make_scheduler(num_gpu_blocks=6)
     for request_id, prompt in (("a", 40), ("b", 40), ("c", 1)):
         scheduler.add_request(make_request(request_id, prompt))
-    assert told(scheduler, run_step(scheduler)[0]) == {
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
         "b": "no_free_blocks needed=3 free=2",
         "c": "behind request=b cause=no_free_blocks",
     }
@@ -130,7 +135,7 @@ def test_no_free_blocks_counts_the_free_blocks_that_a_hit_would_take():
     scheduler.add_request(make_request("b", 30))
     run_step(scheduler)
     scheduler.add_request(make_request("c", prompt))
-    assert told(scheduler, run_step(scheduler)[0]) == {"c": "no_free_blocks needed=3 free=2"}
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {"c": "no_free_blocks needed=3 free=2"}
 
 
 def test_preempted_names_the_request_that_needed_the_blocks():
@@ -139,7 +144,7 @@ def test_preempted_names_the_request_that_needed_the_blocks():
     for request_id, prompt in (("a", 32), ("b", 30), ("c", 1)):
         scheduler.add_request(make_request(request_id, prompt))
     run_step(scheduler)
-    assert told(scheduler, run_step(scheduler)[0]) == {
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
         "b": "preempted by=a needed=1 free=0",
         "c": "behind request=b cause=preempted",
     }
@@ -151,7 +156,7 @@ def test_the_last_in_line_preempts_itself():
     scheduler.add_request(make_request("a", 30))
     scheduler.add_request(make_request("b", 32))
     run_step(scheduler)
-    assert told(scheduler, run_step(scheduler)[0]) == {"b": "preempted by=b needed=1 free=0"}
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {"b": "preempted by=b needed=1 free=0"}
 
 
 def test_running_requests_after_one_that_preempted_itself_are_behind_it():
@@ -163,7 +168,7 @@ def test_running_requests_after_one_that_preempted_itself_are_behind_it():
     run_step(scheduler)
     output, _ = run_step(scheduler)
     assert output.num_scheduled_tokens == {}
-    assert told(scheduler, output) == {
+    assert reasons_by_request(scheduler, output) == {
         "low": "preempted by=low needed=1 free=0",
         "high": "behind request=low cause=preempted",
     }

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
+from tests.engine.sched.harness import make_request, make_scheduler, reasons_by_request, run_step
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.core.structured_output.request import StructuredOutputGrammar
@@ -74,13 +74,13 @@ def test_it_is_passed_over_and_told_why():
     scheduler = make(requests)
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["b"]
-    assert told(scheduler, output) == {"a": "grammar kind=regex"}
+    assert reasons_by_request(scheduler, output) == {"a": "grammar kind=regex"}
     assert waiting(scheduler) == ["a"]
     compile_now(requests[0])
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["b", "a"]
     assert [new.req_id for new in output.scheduled_new_reqs] == ["a"]
-    assert told(scheduler, output) == {}
+    assert reasons_by_request(scheduler, output) == {}
 
 
 def test_those_passed_over_come_back_in_reverse():
@@ -89,7 +89,7 @@ def test_those_passed_over_come_back_in_reverse():
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["c"]
     assert waiting(scheduler) == ["b", "a", "d"]
-    assert told(scheduler, output) == {
+    assert reasons_by_request(scheduler, output) == {
         "a": "grammar kind=regex",
         "b": "grammar kind=regex",
         "d": "max_num_seqs limit=1 running=1",
@@ -107,7 +107,7 @@ def test_by_priority_it_keeps_its_place():
 def test_the_budget_is_not_blamed_on_it():
     """When the budget ends behind a skipped request, the reason names the first request without budget."""
     scheduler = make([constrained("a"), *(make_request(name, 8) for name in "bcd")], max_num_batched_tokens=8)
-    assert told(scheduler, run_step(scheduler)[0]) == {
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
         "a": "grammar kind=regex",
         "c": "token_budget budget=8 left=0 wanted=8 given=0",
         "d": "behind request=c cause=token_budget",
@@ -117,7 +117,7 @@ def test_the_budget_is_not_blamed_on_it():
 def test_when_it_is_not_reached_its_grammar_is_not_the_reason():
     """A constrained request behind one that lacks blocks has that as its reason, not its grammar."""
     scheduler = make([make_request("a", 16 * 2), make_request("b", 16 * 2), constrained("c")], num_gpu_blocks=4)
-    assert told(scheduler, run_step(scheduler)[0]) == {
+    assert reasons_by_request(scheduler, run_step(scheduler)[0]) == {
         "b": "no_free_blocks needed=2 free=1",
         "c": "behind request=b cause=no_free_blocks",
     }
