@@ -144,16 +144,15 @@ def test_detail_and_focus_choose_what_is_drawn(run_folder: Path, command: Comman
 
 def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_path: Path, command: Command) -> None:
     """`report` makes the same files from a copy of run.json and trace/, and prints the page's path."""
-    copy = tmp_path / "copy"
+    copy = tmp_path / run_folder.name  # the page shows the folder's name
     copy.mkdir()
     shutil.copy(run_folder / "run.json", copy)
     shutil.copytree(run_folder / "trace", copy / "trace")
     said = command("report", str(copy))
     assert (said.status, said.out, said.err) == (0, f"report: {copy / 'report.html'}\n", "")
     for name in ("sequence.mmd", "calltree.txt", "report.html"):
-        # The foot of the page has the folder that it was made from.
         old, new = (folder.joinpath(name).read_text(encoding="utf-8") for folder in (run_folder, copy))
-        assert new.replace(f"run folder {copy.name}", "") == old.replace(f"run folder {run_folder.name}", "")
+        assert new == old
 
 
 def test_a_report_can_be_had_in_the_other_language(run_folder: Path, tmp_path: Path, command: Command) -> None:
