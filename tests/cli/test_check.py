@@ -56,7 +56,7 @@ def test_the_first_that_is_missing(run: Path, command: Command):
     assert said.status == 1
     lines = said.out.splitlines()
     assert lines[0] == "56/59 calls found in order"
-    assert lines[1] == "score: 57/59 (a call that is out of order, or on one other lifeline, counts half)"
+    assert lines[1] == "score: 57/59 (half a point for a call out of order or with one wrong lifeline)"
     assert lines[3] == "no calls of the lifeline Schedular were recorded; did you mean Scheduler?"
     assert lines[5] == "first missing call, in line 45 of expected.tsv:"
     assert lines[6] == "  AsyncMPClient → AsyncMPClient: _send_input"

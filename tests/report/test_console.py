@@ -265,7 +265,7 @@ def test_a_change_is_told_where_it_happened():
         "request 1 preempted, KV cache blocks freed",
         "request 1 partly scheduled: 1 of 4 tokens, 1 left of the token budget of 9",
         "request 8 not scheduled: needs 3 KV cache blocks, 1 free",
-        "request 9 not scheduled: behind request 8, which lacks KV cache blocks",
+        "request 9 not scheduled: behind request 8, which waits for KV cache blocks",
         "request 10 not scheduled: of_the_future (moon=full)",
         "request 0 finished: stop (end token or stop string)",
     ]

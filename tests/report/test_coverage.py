@@ -98,11 +98,11 @@ def test_what_a_version_lacks():
 def test_what_was_let_go():
     """Dropped spans are counted, with the option that dropped them."""
     [note] = notes(manifest({"let_go": 1234}, ring=100), "en")
-    assert note.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring); 1,234 ")
+    assert note.startswith("At least the last 100 calls of each process were kept (--ring); 1,234 ")
     assert note.endswith(" earlier calls were dropped.")
     killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
     [note] = notes(killed, "en")
-    assert note.startswith("Only the last 100 calls of each process, or slightly more, were kept")
+    assert note.startswith("At least the last 100 calls of each process were kept")
     [missed] = skipped_calls(manifest({"unheard": 1}), "en")
     assert missed.startswith("The log fell behind and skipped 1 call")
 
@@ -110,7 +110,7 @@ def test_what_was_let_go():
 def test_what_it_cost():
     """The cost has calls, time, bytes, shares, the longest write, and the conversion."""
     assert cost(manifest(), "en", 0.0461) == [
-        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
+        "Cost of recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
         "4.6% of generation, longest write 1.25 ms.",
         "Converting the records to spans took 250 ms.",
     ]
@@ -125,9 +125,9 @@ def test_the_cost_of_an_older_recording():
     older = {"spans": 1204, "seconds": 0.003, "seconds_within": 0.002, "worst_pause_ms": 5.0, "held_up_s": 0.5}
     probes = {"calls": 1204, "seconds": 0.012, "share": 0.0035, "writer": older}
     assert cost({"probes": probes}, "en") == [
-        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 0.4% of the run."
+        "Cost of recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 0.4% of the run."
     ]
-    assert cost({"probes": {"calls": 3, "seconds": 0.5}}, "en") == ["Recording: 3 calls, 500 ms in probes."]
+    assert cost({"probes": {"calls": 3, "seconds": 0.5}}, "en") == ["Cost of recording: 3 calls, 500 ms in probes."]
     assert cost({"probes": {"share": 0.5}}, "en") == []
 
 

@@ -64,10 +64,10 @@ def test_it_says_what_ran_and_what_came_out():
         "In a real vLLM, 0.11 or later",
         "Qwen2DecoderLayer.forward ×2",
         "5,767,168 float32 parameters",
-        "268 MB of at most 3.2 GB",
+        "268 MB of 3.2 GB available",
         "max_model_len 1024",
         "torch 2.13.0",
-        "84 probes were installed. Recording: 1,204 calls, ",
+        "84 probes were installed. Cost of recording: 1,204 calls, ",
     ):
         assert fact in said
 

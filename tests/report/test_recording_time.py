@@ -72,7 +72,7 @@ def test_the_recording_time_of_steps():
 
 
 @pytest.mark.parametrize(
-    ("lang", "column", "words"), [("en", "recording", "of it recording"), ("zh", "记录", "其中记录")]
+    ("lang", "column", "words"), [("en", "recording", "for recording"), ("zh", "记录", "其中记录")]
 )
 def test_reports_show_it_where_there_is_some(lang: str, column: str, words: str):
     """Each report shows recording time as a category, if there is any."""

@@ -59,7 +59,7 @@ Examples:
     "bench.help.input_len": "Tokens per prompt: a number, or a range for random lengths.",
     "bench.help.output_len": "Tokens to generate per request: a number or a range.",
     "bench.help.repeats": "Number of measurements; medians and quartiles are shown.",
-    "bench.help.explain": "Also measure recorded runs, in turn with unrecorded ones.",
+    "bench.help.explain": "Also measure recorded runs, alternating with unrecorded ones.",
     "bench.help.detail": "Deepest level to record: request, step, layer or kernel. Default: as for `run --explain`",
     "bench.help.json": "Print JSON.",
     "bench.help.base_url": "Address of the server.",
@@ -95,9 +95,9 @@ model: {model}, {weights} MB of weights read per step; operations: {ops}, {reaso
     "bench.serve.failed": "tracellm: {n:,} {n:request|requests} failed; the first: {error}",
     "bench.kernels.headlines": """\
 sizes of {model}; decoding with a context of {context} tokens; medians (quartiles)
-The limit is that of memory: data that fits into the processor's cache may exceed it.
+The limit is the memory bandwidth. Data in the processor's cache is read faster and may exceed it.
 """,
-    "bench.kernels.heads": "operation|tokens|in|µs|GB/s|GFLOP/s|of the limit",
+    "bench.kernels.heads": "operation|tokens|ops|µs|GB/s|GFLOP/s|of the limit",
     "bench.kernels.gpu": "µs is GPU time, measured over many calls in one CUDA graph. Launch time is the host's time "
     "for one call.",
     "bench.kernels.launch": "launch µs",
@@ -116,15 +116,15 @@ ZH = {
     "cli.help.bench": "测量速度，并与机器在内存和运算上的极限对照，极限在同一次运行中测得。测量时不要运行其他程序。"
     "线程数由 OMP_NUM_THREADS 决定。",
     "bench.help.throughput.short": "同时处理多个请求：每秒 token 数。",
-    "bench.help.throughput": "同时为多个请求生成。给出每秒的 token 数：总体的，以及仅解码的。",
+    "bench.help.throughput": "同时为多个请求生成 token，给出总体和仅解码阶段每秒的 token 数。",
     "bench.help.throughput.more": f"""\
 MODEL 是目录或 hub id。默认使用内置模型。提示词是随机的 token id。
 
 \b
 例如：
 {_THROUGHPUT}""",
-    "bench.help.latency.short": "一个批次：首个 token、相邻 token 之间和到结束的用时。",
-    "bench.help.latency": "反复为一个批次生成。给出到首个 token、相邻 token 之间和到结束的毫秒数。",
+    "bench.help.latency.short": "一个批次：首个 token 用时、相邻 token 间隔和总用时。",
+    "bench.help.latency": "反复生成同一个批次，给出首个 token 用时、相邻 token 间隔和总用时（毫秒）。",
     "bench.help.latency.more": f"""\
 MODEL 是目录或 hub id。默认使用内置模型。
 
@@ -186,7 +186,7 @@ MODEL 是目录或 hub id。默认使用内置模型。不读取权重。
     "bench.serve.failed": "tracellm：{n:,} 个请求失败；第一个：{error}",
     "bench.kernels.headlines": """\
 {model} 的尺寸；解码时上下文为 {context} 个 token；中位数（四分位）
-极限指内存的极限：能放进处理器缓存的数据可能超过它。
+极限指内存带宽的极限：能放进处理器缓存的数据读取更快，可能超过它。
 """,
     "bench.kernels.heads": "算子|token|实现|µs|GB/s|GFLOP/s|占极限",
     "bench.kernels.gpu": "µs 是 GPU 用时，由一个 CUDA graph 中的多次调用测得。启动用时是主机发起一次调用的时间。",

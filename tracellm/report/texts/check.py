@@ -19,7 +19,7 @@ Examples:
     # the result
     "check.all": "{matched}/{total} calls found, in this order",
     "check.some": "{matched}/{total} calls found in order",
-    "check.score": "score: {score}/{total} (a call that is out of order, or on one other lifeline, counts half)",
+    "check.score": "score: {score}/{total} (half a point for a call out of order or with one wrong lifeline)",
     "check.needs": "{count:call needs|calls need} {needs}, which is not supported yet; not counted",
     "check.unknown": "no calls of the lifeline {name} were recorded",
     "check.unknown.near": "no calls of the lifeline {name} were recorded; did you mean {near}?",
@@ -73,7 +73,7 @@ FILE 是 Mermaid 时序图（.mmd，或 .md、.rst 中的图），或带有 from
     "cli.help.check.phase": "只检查这个阶段：startup、generate，或表中 phase 列的某个值。",
     "check.all": "{matched}/{total} 个调用全部找到，顺序一致",
     "check.some": "按顺序找到 {matched}/{total} 个调用",
-    "check.score": "得分：{score}/{total}（顺序不对、或一端生命线不对的调用计半分）",
+    "check.score": "得分：{score}/{total}（顺序不对、或有一端生命线不对的调用计半分）",
     "check.needs": "另有 {count} 个调用需要 {needs}，目前还不支持，不计入",
     "check.unknown": "没有记录到生命线 {name} 的调用",
     "check.unknown.near": "没有记录到生命线 {name} 的调用；是不是 {near}？",

@@ -68,7 +68,7 @@ Examples:
     "cli.error.script_missing": "there is no script {path}",
     "cli.error.vllm_missing": "vLLM is not installed for this Python, {python}. Install tracellm where vLLM is "
     "installed and use that tracellm; or use tracellm's own engine: tracellm run --engine tracellm ...",
-    "cli.error.command_foreign": "{path} is not run by this Python, {python}, so it cannot be recorded. Install "
+    "cli.error.command_foreign": "{path} does not run with this Python, {python}, so it cannot be recorded. Install "
     "tracellm where {name} is installed and use that tracellm",
     "cli.error.script_unreadable": "cannot read the script {path}: {reason}",
     "cli.error.script_is_folder": "{path} is a folder without a __main__.py, so it cannot be run",
@@ -113,7 +113,7 @@ Examples:
     # selection
     # help
     "cli.help.record_detail": "Deepest level to record and draw: request, step, layer or kernel. Default: record all "
-    "levels, in a long run layers and kernels of the first steps only; draw the most informative calls.",
+    "levels (in a long run, layers and kernels of the first steps only) and draw the most informative calls.",
     "cli.help.record_focus": "Record this class at every level, and everything else down to steps (or --detail). Draw "
     "only the class, its callers and the calls it makes. Repeatable.",
     "cli.help.only": "Record only calls that match: Class.method, Class, function or module; * and ? are wildcards. "
@@ -125,8 +125,8 @@ Examples:
     "cli.error.ring": "--ring takes the number of calls to keep, 1 or more, not {value!r}",
     "cli.error.focus_unknown": "--focus: the engine has no class {value!r}.{near} A class of your own is shown only if "
     "it is marked with @tracellm.probe",
-    "cli.error.focus_absent": "--focus {value!r}: no call of this class was recorded, so it does not shape "
-    "sequence.mmd",
+    "cli.error.focus_absent": "--focus {value!r}: no call of this class was recorded, so sequence.mmd ignores this "
+    "option",
     "cli.error.pattern.unknown": "{option} {value!r} matches nothing that can be recorded: no Class.method, Class, "
     "function or module.{near} docs/spans.md lists all names",
     "cli.error.pattern.inherited": "{option} {value!r} excludes nothing: its methods are inherited from {names}. Skip "
@@ -193,8 +193,8 @@ Examples:
     "doctor.probes": "probes for vLLM",
     "doctor.probes_looking": "importing vLLM's modules to find the targets of the probes: about 20 seconds ...",
     "doctor.probes_found": "{n:,} of {probes:probe|probes} found their target in vLLM {version}",
-    "doctor.probes_missing_advice": "this version has these functions under no known name. Reports lack their data and "
-    "are correct otherwise. A newer tracellm may support this version",
+    "doctor.probes_missing_advice": "this version has no functions with these names or their known other names. "
+    "Reports lack their data and are correct otherwise. A newer tracellm may support this version",
     "doctor.probes_unread": "these modules cannot be imported here, so the targets of their probes are unknown",
     "doctor.probes_unknown": "vLLM could not be checked ({error})",
     "doctor.probes_unknown_advice": "check whether it can be imported: python -c 'import vllm'",
@@ -241,8 +241,8 @@ Examples:
     "export.how.csv": "open it in a spreadsheet, or with pandas.read_csv({path!r})",
     "export.how.mermaid": "paste it into Markdown as a `mermaid` code block",
     "export.how.dot": "draw it: dot -Tsvg {path} > objects.svg",
-    "export.dot.legend": "caller → callee, with the number of calls · bold: started it · dashed: messages · orange: "
-    "once per request, yellow: once per step, green: once per layer, blue: an operation",
+    "export.dot.legend": "caller → callee, with the number of calls · bold: caller started the callee · dashed: "
+    "messages · orange: once per request, yellow: once per step, green: once per layer, blue: an operation",
     # refusals
     "cli.error.export_to": "no format given: --to takes {known}",
     "cli.error.export_format": "no format {value!r}: --to takes {known}",
@@ -310,7 +310,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.error.script_missing": "没有脚本 {path}",
     "cli.error.vllm_missing": "这个 Python（{python}）没有安装 vLLM。请把 tracellm 安装到 vLLM 所在的环境并在那里使用；"
     "或改用 tracellm 自己的引擎：tracellm run --engine tracellm ...",
-    "cli.error.command_foreign": "{path} 不由这个 Python（{python}）运行，无法记录。请把 tracellm 安装到 {name} "
+    "cli.error.command_foreign": "{path} 用的不是这个 Python（{python}），无法记录。请把 tracellm 安装到 {name} "
     "所在的环境并在那里使用",
     "cli.error.script_unreadable": "无法读取脚本 {path}：{reason}",
     "cli.error.script_is_folder": "{path} 是没有 __main__.py 的目录，无法运行",
@@ -358,7 +358,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.near": "最接近的名字：{names}。",
     "cli.error.ring": "--ring 接受要保留的调用次数，至少为 1，不接受 {value!r}",
     "cli.error.focus_unknown": "--focus：引擎中没有类 {value!r}。{near}你自己的类只有用 @tracellm.probe 标记后才会显示",
-    "cli.error.focus_absent": "--focus {value!r}：没有记录到这个类的调用，sequence.mmd 没有按它绘制",
+    "cli.error.focus_absent": "--focus {value!r}：没有记录到这个类的调用，绘制 sequence.mmd 时忽略此选项",
     "cli.error.pattern.unknown": "{option} {value!r} 没有匹配任何可记录的 Class.method、Class、函数或模块。"
     "{near}全部名字见 docs/spans.md",
     "cli.error.pattern.inherited": "{option} {value!r} 没有排除任何调用：它的方法都继承自 {names}。请改为排除后者",
@@ -422,8 +422,8 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
     "doctor.probes": "vLLM 的探针",
     "doctor.probes_looking": "正在导入 vLLM 的模块，查找探针的目标：大约 20 秒……",
     "doctor.probes_found": "{probes:,} 个探针中有 {n:,} 个在 vLLM {version} 中找到了目标",
-    "doctor.probes_missing_advice": "这个版本中没有这些函数，已知的其他名字也没有。报告缺少相应的数据，"
-    "其余内容仍然正确。更新的 tracellm 可能支持这个版本",
+    "doctor.probes_missing_advice": "这个版本中没有这些函数，用已知的别名也找不到。报告缺少相应的数据，"
+    "其余内容仍然正确。新版 tracellm 可能支持这个版本",
     "doctor.probes_unread": "这些模块在这里无法导入，因此不知道其中的探针能否找到目标",
     "doctor.probes_unknown": "无法检查 vLLM（{error}）",
     "doctor.probes_unknown_advice": "请检查能否导入：python -c 'import vllm'",
@@ -467,7 +467,7 @@ FORMAT 是以下之一：
     "export.how.csv": "用电子表格打开，或用 pandas.read_csv({path!r}) 读取",
     "export.how.mermaid": "粘贴到 Markdown 的 `mermaid` 代码块中",
     "export.how.dot": "绘制：dot -Tsvg {path} > objects.svg",
-    "export.dot.legend": "调用方 → 被调用方，附调用次数 · 粗线：启动了它 · 虚线：消息 · 橙：每个请求一次，黄：每个 "
+    "export.dot.legend": "调用方 → 被调用方，附调用次数 · 粗线：调用方启动了对方 · 虚线：消息 · 橙：每个请求一次，黄：每个 "
     "step 一次，绿：每层一次，蓝：单个算子",
     "cli.error.export_to": "没有指定格式：--to 接受 {known}",
     "cli.error.export_format": "没有格式 {value!r}：--to 接受 {known}",

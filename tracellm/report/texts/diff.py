@@ -67,7 +67,7 @@ Examples:
     # times
     "diff.times": "Times",
     "diff.times.startup": "start-up",
-    "diff.times.requests": "with requests",
+    "diff.times.requests": "processing requests",
     "diff.times.steps": "steps",
     "diff.times.step": "per step (median)",
     "diff.times.between": "between two steps (median)",
@@ -127,7 +127,7 @@ Examples:
     "diff.steps.tokens": "tokens",
     "diff.steps.blocks": "KV cache blocks",
     "diff.steps.sampled": "sampled",
-    "diff.steps.held": "not or partly scheduled",
+    "diff.steps.held": "not fully scheduled",
     "diff.steps.at": "{id}: {n} at {position}",
     "diff.steps.where": "steps",
     "diff.steps.empty": "In addition, nothing was scheduled in {a:step|steps} of A and {b:step|steps} of B. An engine "
@@ -269,7 +269,7 @@ ZH = {
     "diff.steps.tokens": "token",
     "diff.steps.blocks": "KV 缓存块",
     "diff.steps.sampled": "采样结果",
-    "diff.steps.held": "未调度，或只调度了一部分",
+    "diff.steps.held": "未完全调度",
     "diff.steps.at": "{id}: {n}，位置 {position}",
     "diff.steps.where": "step",
     "diff.steps.empty": "此外，A 有 {a:,} 个 step、B 有 {b:,} 个 step 没有可调度的请求。"

@@ -29,11 +29,11 @@ EN = {
     "glossary.kv_cache": "The keys and values that attention computed for earlier tokens, kept so that they are not "
     "computed again.",
     "glossary.kv_block.name": "KV cache block",
-    "glossary.kv_block": "A part of the KV cache for a fixed number of tokens, often 16. A request gets blocks as it "
-    "grows, anywhere in memory. This is paged attention.",
+    "glossary.kv_block": "A part of the KV cache for a fixed number of tokens, often 16. Blocks are allocated as a "
+    "request grows and may be anywhere in memory. This is paged attention.",
     "glossary.prefix_cache.name": "prefix cache, prefix cache hit",
-    "glossary.prefix_cache": "The full KV cache blocks, each found by a hash of all tokens up to its end. A request "
-    "that begins with the same tokens reuses them. This is a prefix cache hit.",
+    "glossary.prefix_cache": "Full KV cache blocks, each found by a hash of all tokens up to its end. If a request "
+    "begins with the same tokens, it reuses the blocks: a prefix cache hit.",
     "glossary.scheduler.name": "scheduler",
     "glossary.scheduler": "The part of the engine core that chooses, before each step, the requests to run, their "
     "tokens and their KV cache blocks. A request is either waiting or running.",
@@ -47,8 +47,8 @@ EN = {
     "last is preempted. Its blocks are freed. It waits and is computed again from the start.",
     "glossary.async_scheduling.name": "asynchronous scheduling",
     "glossary.async_scheduling": "Scheduling and launching a step while the previous one is still being computed. The "
-    "engine finds the end of a request one step late and drops the extra token. For each step, reports show the "
-    "scheduled requests, their tokens, and the requests of the previous step that finished.",
+    "engine detects the end of a request one step late and drops the extra token. In reports, too, a request finishes "
+    "one step after its last token.",
     "glossary.logits.name": "logits",
     "glossary.logits": "The model's score for each token of the vocabulary. Softmax turns the scores into "
     "probabilities.",
@@ -82,15 +82,15 @@ EN = {
     "glossary.span.name": "span",
     "glossary.span": "One recorded call: its name, times, arguments and result.",
     "glossary.own_time.name": "total, own",
-    "glossary.own_time": "Total: the time of a call from start to end. Own: the part spent neither in the calls it "
-    "made nor in recording.",
+    "glossary.own_time": "Total: the time of a call from start to end. Own: total time without the calls it made and "
+    "without recording.",
     "glossary.generation.name": "generation",
     "glossary.generation": "The time from the start of the first step to the end of the last, over all engines of the "
     "run. Start-up comes before it.",
     "glossary.recording_time.name": "recording time",
     "glossary.recording_time": "The time that recording takes: probes, capturing arguments and results, writing "
-    "records. Captures and writes are measured and have their own column. The share is given of the whole run and of "
-    "generation. The times of several processes are added.",
+    "records. Captures and writes are measured and have their own column. The total is also shown as a share of the "
+    "whole run and of generation. The times of several processes are added.",
 }
 
 ZH = {
@@ -113,7 +113,7 @@ ZH = {
     "glossary.kv_block": "KV 缓存的一部分，容纳固定数量的 token，通常是 16 个。请求随长度增长逐个得到块，"
     "块可以位于内存的任意位置。这就是分页注意力（paged attention）。",
     "glossary.prefix_cache.name": "前缀缓存、前缀缓存命中（prefix cache hit）",
-    "glossary.prefix_cache": "已写满的 KV 缓存块，用到块末尾为止全部 token 的哈希来查找。开头 token "
+    "glossary.prefix_cache": "已写满的 KV 缓存块，按从开头到块末尾全部 token 的哈希查找。开头 token "
     "相同的请求可以复用这些块，这就是前缀缓存命中。",
     "glossary.scheduler.name": "调度器（scheduler）",
     "glossary.scheduler": "引擎核心的一部分，在每个 step 之前决定运行哪些请求、各计算多少 token、使用哪些 KV 缓存块。"
@@ -127,14 +127,14 @@ ZH = {
     "它回到等待队列，之后从头重新计算。",
     "glossary.async_scheduling.name": "异步调度（asynchronous scheduling）",
     "glossary.async_scheduling": "上一个 step 还在计算时，就调度并启动下一个 step。引擎晚一个 step 才发现请求已结束，"
-    "多算的 token 会被丢弃。报告对每个 step 列出被调度的请求、它们得到的 token，以及上一个 step 中结束的请求。",
+    "多算的 token 会被丢弃。报告中，请求也在其最后一个 token 之后的那个 step 结束。",
     "glossary.logits.name": "logits",
     "glossary.logits": "模型给词表中每个 token 的分数，经过 softmax 得到概率。",
     "glossary.sampling.name": "采样（sampling）",
     "glossary.sampling": "根据 logits 选出下一个 token：选概率最高的（贪心），或按概率随机选。",
     "glossary.temperature.name": "温度（temperature）",
-    "glossary.temperature": "logits 的除数。小于 1 时，概率高的 token 概率更高；大于 1 时，概率低的 token 更有机会；0 "
-    "表示贪心。",
+    "glossary.temperature": "采样前用来除 logits 的数。小于 1 时，概率高的 token 概率更高；大于 1 时，概率低的 token "
+    "更有机会；0 表示贪心。",
     "glossary.top_k_top_p.name": "top_k、top_p、min_p",
     "glossary.top_k_top_p": "限制可选的 token。top_k：概率最高的 k 个。top_p：概率最高、合计达到 p 的那些。min_p："
     "概率不低于最高概率的这一比例。",
@@ -157,10 +157,10 @@ ZH = {
     "glossary.span.name": "span",
     "glossary.span": "记录下来的一次调用：名称、起止时间、参数和返回值。",
     "glossary.own_time.name": "总计、自身",
-    "glossary.own_time": "总计：调用从开始到结束的时间。自身：其中既不属于它发起的调用、也不属于记录的部分。",
+    "glossary.own_time": "总计：调用从开始到结束的时间。自身：总计减去它发起的调用和记录所用的时间。",
     "glossary.generation.name": "生成阶段（generation）",
     "glossary.generation": "从第一个 step 开始到最后一个 step 结束的时间，包括本次运行的所有引擎。启动在它之前。",
     "glossary.recording_time.name": "记录时间（recording time）",
     "glossary.recording_time": "记录本身的耗时：探针、采集参数和返回值、写出记录。采集和写出的耗时是实测值，单独成列。"
-    "占比分别相对于整个运行和生成阶段给出，多个进程的耗时相加。",
+    "另给出总耗时占整个运行和占生成阶段的比例。多个进程的耗时相加。",
 }

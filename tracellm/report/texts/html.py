@@ -23,11 +23,12 @@ EN = {
     "html.figure.tokens.more": "from {prompt:prompt token|prompt tokens}",
     "html.figure.steps": "Steps",
     "html.figure.steps.more": "{time} in total",
-    "html.figure.steps.recording": "{time} in total, {recording} of it recording",
+    "html.figure.steps.recording": "{time} in total, including {recording} for recording",
     "html.figure.time": "Time, start to end",
     "html.client": "Why this client",
     "html.client.short": "Client",
-    "html.client.none": "No choice of a client was recorded: the engine was created earlier, or the run ended first.",
+    "html.client.none": "The choice of a client was not recorded: the engine was created before the recording began, or "
+    "the run ended too early.",
     "html.client.inputs": "Inputs of make_client",
     "html.client.input": "Input",
     "html.client.value": "Value",
@@ -36,13 +37,13 @@ EN = {
     "html.client.chosen": "chosen",
     "html.client.this": "This run used `{choice}`.",
     "html.client.get": "In a script",
-    "html.client.command": "As a command",
+    "html.client.command": "On the command line",
     "html.client.files": "Classes in vLLM 0.11.1",
     "html.boundary": "Processes and messages",
     "html.boundary.short": "Processes",
     "html.boundary.lead": "Processes share no memory. A request is encoded as bytes (msgpack), sent through a socket "
-    "(ZeroMQ) and decoded on the other side. Outputs return the same way. Separate threads send and receive, so that "
-    "the engine core can go on with its steps.",
+    "(ZeroMQ) and decoded on the other side. Outputs return the same way. Separate threads send and receive while the "
+    "engine core runs its steps.",
     "html.boundary.column.process": "Process",
     "html.boundary.column.threads": "Threads with recorded calls",
     "html.boundary.column.calls": "Recorded calls",
@@ -102,9 +103,9 @@ EN = {
     "html.copied": "Copied",
     "html.calls": "Call tree",
     "html.calls.short": "Calls",
-    "html.calls.lead": "From the script's line down to the kernels. Open a call to see the calls it made. Repeated "
-    "calls are folded and their times are added. A bar is a call's share of its step, or of the script's line; the "
-    "dark part is its own time.",
+    "html.calls.lead": "All calls, from a line of the script down to the kernels. Open a call to see the calls it made. "
+    "Repeated calls are folded and their times are added. A bar shows a call's share of the time of its step or script "
+    "line; the dark part is its own time.",
     "html.calls.none": "No call was recorded.",
     "html.calls.like": "the same calls as in step {index}",
     "html.calls.call": "Call",
@@ -114,7 +115,8 @@ EN = {
     "html.steps.short": "Steps",
     "html.startup": "Model and memory",
     "html.startup.short": "Model",
-    "html.startup.none": "No loading of a model was recorded: the model was loaded earlier, or the run ended first.",
+    "html.startup.none": "The loading of the model was not recorded: it was loaded before the recording began, or the "
+    "run ended too early.",
     "html.config": "Engine settings",
     "html.config.argument": "argument",
     "html.config.environment": "environment variable",
@@ -170,7 +172,7 @@ ZH = {
     "html.figure.time": "总用时",
     "html.client": "为什么是这个客户端",
     "html.client.short": "客户端",
-    "html.client.none": "没有记录到客户端的选择：引擎更早创建，或运行提前结束。",
+    "html.client.none": "没有记录到客户端的选择：引擎在记录开始之前已创建，或运行提前结束。",
     "html.client.inputs": "make_client 的输入",
     "html.client.input": "输入",
     "html.client.value": "值",
@@ -179,7 +181,7 @@ ZH = {
     "html.client.chosen": "已选用",
     "html.client.this": "本次运行使用的是 `{choice}`。",
     "html.client.get": "在脚本中",
-    "html.client.command": "用命令",
+    "html.client.command": "在命令行中",
     "html.client.files": "vLLM 0.11.1 中的类",
     "html.boundary": "进程与消息",
     "html.boundary.short": "进程",
@@ -222,7 +224,7 @@ ZH = {
     "html.request.tokens": "提示词 {prompt:,} 个 token，生成 {output:,} 个",
     "html.request.ended": "结束原因：{why}",
     "html.request.unfinished": "未完成",
-    "html.no_text": "本次运行没有记录文本（--no-text），因此不含提示词、输出和 token 的内容。",
+    "html.no_text": "本次运行没有记录文本（--no-text），不含提示词、输出和 token。",
     "html.prompt": "提示词",
     "html.output": "输出",
     "html.characters_more": "……还有 {n:,} 个字符",
@@ -242,8 +244,8 @@ ZH = {
     "html.copied": "已复制",
     "html.calls": "调用树",
     "html.calls.short": "调用树",
-    "html.calls.lead": "从脚本的一行直到 kernel。展开一个调用，可以查看它发起的调用。重复的调用已折叠，时间为合计。"
-    "横条是该调用在所属 step（或脚本那一行）中的用时占比，深色部分是自身用时。",
+    "html.calls.lead": "从脚本的一行到 kernel 的全部调用。展开一个调用，可以查看它发起的调用。重复的调用已折叠，时间为合计。"
+    "横条表示该调用占所属 step（或脚本那一行）用时的比例，深色部分是自身用时。",
     "html.calls.none": "没有记录到任何调用。",
     "html.calls.like": "与第 {index} 步的调用相同",
     "html.calls.call": "调用",
@@ -253,7 +255,7 @@ ZH = {
     "html.steps.short": "step",
     "html.startup": "模型与内存",
     "html.startup.short": "模型",
-    "html.startup.none": "没有记录到模型的加载：模型更早加载，或运行提前结束。",
+    "html.startup.none": "没有记录到模型的加载：模型在记录开始之前已加载，或运行提前结束。",
     "html.config": "引擎设置",
     "html.config.argument": "参数",
     "html.config.environment": "环境变量",

@@ -18,11 +18,11 @@ EN = {
     "recorded.subject.messages": "messages between processes",
     "recorded.unrecorded": "Not recorded: {subject}. This needs {functions}, which {options} excludes.",
     "recorded.not": "not recorded",
-    "recorded.kept": "among the calls kept",
-    "recorded.dropped": "Only the last {ring:call|calls} of each process, or slightly more, were kept (--ring); "
+    "recorded.kept": "in the calls that were kept",
+    "recorded.dropped": "At least the last {ring:call|calls} of each process were kept (--ring); "
     "{n:earlier call was|earlier calls were} dropped.",
-    "recorded.ring": "Only the last {ring:call|calls} of each process, or slightly more, were kept (--ring); earlier "
-    "calls were dropped.",
+    "recorded.ring": "At least the last {ring:call|calls} of each process were kept (--ring); earlier calls were "
+    "dropped.",
     "recorded.depth_limit": "Each process records layers, operations and the most likely tokens until its records "
     "reach {size}. After that it records only requests and steps, to keep the trace small. `--detail kernel` records "
     "everything.",
@@ -33,7 +33,7 @@ EN = {
     "here.",
     "recorded.missing": "{n:,} of {probes:probe|probes} found no target in {engine}: {functions}. "
     "Their data is missing; `tracellm doctor` lists them.",
-    "recorded.cost": "Recording: {parts}.",
+    "recorded.cost": "Cost of recording: {parts}.",
     "recorded.cost.probes": "{calls:call|calls}, {time} in probes",
     "recorded.cost.written": "{time} to write them",
     "recorded.cost.bytes": "{time} to write {bytes}",
@@ -72,8 +72,8 @@ ZH = {
     "recorded.unrecorded": "没有记录{subject}：需要 {functions}，但已被 {options} 排除。",
     "recorded.not": "没有记录",
     "recorded.kept": "保留的调用中",
-    "recorded.dropped": "每个进程只保留最后 {ring:,} 次调用或略多（--ring），更早的 {n:,} 次已丢弃。",
-    "recorded.ring": "每个进程只保留最后 {ring:,} 次调用或略多（--ring），更早的已丢弃。",
+    "recorded.dropped": "每个进程至少保留最后 {ring:,} 次调用（--ring），更早的 {n:,} 次已丢弃。",
+    "recorded.ring": "每个进程至少保留最后 {ring:,} 次调用（--ring），更早的已丢弃。",
     "recorded.depth_limit": "每个进程先记录各层、各算子和概率最高的 token，直到记录达到 {size}；之后只记录请求和 step，"
     "以免 trace 过大。`--detail kernel` 记录全部。",
     "recorded.deep_steps": "各层、各算子和概率最高的 token 记录到第 {steps:,} 步，此时记录达到 {size}；"
@@ -82,7 +82,7 @@ ZH = {
     "recorded.missing": "{probes:,} 个探针中有 {n:,} 个在 {engine} 中没有找到目标：{functions}。相应的数据缺失；"
     "`tracellm doctor` 会列出它们。",
     "recorded.cost": "记录的开销：{parts}。",
-    "recorded.cost.probes": "{calls:,} 次调用，探针用时 {time}",
+    "recorded.cost.probes": "{calls:,} 次调用、探针用时 {time}",
     "recorded.cost.written": "写出用时 {time}",
     "recorded.cost.bytes": "写出 {bytes} 用时 {time}",
     "recorded.cost.run": "占整个运行的 {share}",
