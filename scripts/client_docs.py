@@ -230,15 +230,15 @@ def _under(span: Span, parent: Span | None) -> Span:
 LABELS = {
     "en": {
         "client": "client", "core": "the engine core", "processes": "processes", "threads": "other threads",
-        "request": "a request goes to the scheduler by", "step": "`step_fn` is called by", "wait": "outputs come by",
-        "messages": "messages for the three requests", "cost": "these take, for each step", "startup": "start-up",
+        "request": "path of a request to the scheduler", "step": "caller of `step_fn`", "wait": "path of the outputs",
+        "messages": "messages for the three requests", "cost": "time for messages, per step", "startup": "start-up",
         "between": "between two steps", "tokens": "tokens of each request", "no": "none", "a": "{name}, in {process}",
         "in": "{chain}, in {process}", "count": "{n}, {bytes}: {types}", "return": "`{name}` returns them",
         "queue": "`{name}` takes them out of a queue", "same": "{tokens}, the same",
     },
     "zh": {
         "client": "客户端", "core": "引擎核心", "processes": "进程", "threads": "主线程以外的线程",
-        "request": "请求到达调度器的途径", "step": "`step_fn` 的调用者", "wait": "输出的来路",
+        "request": "请求到达调度器的途径", "step": "`step_fn` 的调用者", "wait": "输出的途径",
         "messages": "三个请求的消息", "cost": "消息花费的时间，每步", "startup": "启动", "between": "两步之间",
         "tokens": "每个请求的 token 数", "no": "没有", "a": "{name}，在 {process} 里", "in": "{chain}，在 {process} 里",
         "count": "{n} 条，{bytes}：{types}", "return": "`{name}` 返回", "queue": "`{name}` 从队列中取出",

@@ -57,16 +57,16 @@ _SAMPLING = {
     "min_tokens": "生成这么多 token 之后才允许结束 token 或停止 token。",
     "logprobs": "每个生成的 token 给出最可能的几个 token 的对数概率，另加生成的那个。"
     "-1 表示整个词表，None 表示不要对数概率。",
-    "prompt_logprobs": "同上，针对 prompt 的每个 token。",
+    "prompt_logprobs": "同上，针对提示词的每个 token。",
     "detokenize": "把生成的 token 转成文本。",
     "skip_special_tokens": "文本里不包含特殊 token。",
     "spaces_between_special_tokens": "`skip_special_tokens` 关闭时，保留分词器在附加 token 之间的空格。",
-    "truncate_prompt_tokens": "文本 prompt 只保留最后这么多 token；-1 表示模型的最大长度，None 表示全部保留。",
-    "output_kind": "每个输出包含什么：到目前为止的全部、新增部分，或最后一次给出全部。",
+    "truncate_prompt_tokens": "文本提示词只保留最后这么多 token；-1 表示模型的最大长度，None 表示全部保留。",
+    "output_kind": "每个输出的内容：到目前为止的全部、新增部分，或只在最后给出全部。",
     "structured_outputs": "对输出形式的约束。",
     "logit_bias": "加到这些 token 的 logit 上。",
     "allowed_token_ids": "只允许生成这些 token。",
-    "skip_reading_prefix_cache": "不使用前缀缓存，计算整个 prompt；None 表示有 `prompt_logprobs` 时为 True。",
+    "skip_reading_prefix_cache": "不使用前缀缓存，计算整个提示词；None 表示有 `prompt_logprobs` 时为 True。",
 }
 
 

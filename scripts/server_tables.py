@@ -47,28 +47,28 @@ ENGINE = {
         "采样默认值的来源：auto（模型）、vllm（不采用）或一个目录",
     ),
     "override_generation_config": ("sampling defaults to replace", "要覆盖的采样默认值"),
-    "seed": ("seed for requests without their own", "请求没有自己的种子时使用"),
+    "seed": ("seed for requests without their own", "请求没有指定种子时使用的种子"),
     "max_model_len": (
         "maximum number of tokens of prompt and output together; default: the model's",
-        "prompt 与输出合计的最大 token 数；默认取自模型",
+        "提示词与输出合计的最大 token 数；默认取自模型",
     ),
     "gpu_memory_utilization": ("share of the GPU's memory to use", "使用 GPU 显存的比例"),
-    "block_size": ("tokens per KV block", "每个 KV 缓存块的 token 数"),
-    "num_gpu_blocks_override": ("number of KV blocks, regardless of memory", "KV 缓存块的数量，不考虑内存大小"),
+    "block_size": ("tokens per KV cache block", "每个 KV 缓存块的 token 数"),
+    "num_gpu_blocks_override": ("number of KV cache blocks, regardless of memory", "KV 缓存块的数量，不考虑内存大小"),
     "kv_cache_memory_bytes": ("size of the KV cache in bytes", "KV 缓存的大小（字节）"),
     "max_num_batched_tokens": (
         "token budget: maximum number of tokens per step",
-        "token 预算：一步最多计算的 token 数",
+        "token 预算：一个 step 最多计算的 token 数",
     ),
-    "max_num_seqs": ("maximum number of running requests", "同时运行的最大请求数"),
-    "enable_prefix_caching": ("reuse KV blocks of shared prompt prefixes", "复用相同前缀的 KV 缓存块"),
+    "max_num_seqs": ("maximum number of running requests", "同时运行的请求数上限"),
+    "enable_prefix_caching": ("reuse KV cache blocks of shared prompt prefixes", "复用相同前缀的 KV 缓存块"),
     "enable_chunked_prefill": (
         "compute long prompts in chunks over several steps",
-        "分块预填充：长 prompt 分几步计算",
+        "分块预填充：长提示词分多个 step 计算",
     ),
     "long_prefill_token_threshold": (
         "maximum number of tokens of one prompt per step; 0: no limit",
-        "一个 prompt 每步最多计算的 token 数；0 表示不限",
+        "每个 step 为一个提示词最多计算的 token 数；0 表示不限",
     ),
     "scheduling_policy": (
         "fcfs (first come, first served) or priority (lower values first)",
@@ -80,7 +80,7 @@ ENGINE = {
     ),
     "max_logprobs": (
         "maximum number of log probabilities per token that a request may ask for; -1: no limit",
-        "请求中每个 token 最多可要的对数概率个数；-1 表示不限",
+        "请求可以为每个 token 索取的对数概率个数上限；-1 表示不限",
     ),
     "logprobs_mode": (
         "raw_logprobs or raw_logits (before penalties and temperature), "
@@ -90,7 +90,7 @@ ENGINE = {
     "enforce_eager": ("use no CUDA graphs", "不使用 CUDA graph"),
     "async_scheduling": (
         "schedule a step before the previous one has ended; default: only on a GPU",
-        "上一步结束之前就调度下一步；默认只在 GPU 上",
+        "上一个 step 结束之前就调度下一个；默认只在 GPU 上启用",
     ),
     "attention_backend": (
         "implementation of the layers' operations: cpu, torch or triton; default: by the device",
@@ -98,36 +98,36 @@ ENGINE = {
     ),
     "disable_log_stats": (
         "collect no statistics: `RequestOutput.metrics` and /metrics are empty",
-        "不做统计：`RequestOutput.metrics` 和 /metrics 为空",
+        "不收集统计数据：`RequestOutput.metrics` 和 /metrics 为空",
     ),
 }
 """Descriptions of the engine's options, in English and Chinese."""
 
 METRICS = {
-    "num_requests_running": "正在运行的请求数：它们参与每一步。",
+    "num_requests_running": "正在运行的请求数。",
     "num_requests_waiting": "等待运行的请求数。",
-    "kv_cache_usage_perc": "KV 缓存的块被占用的比例；1 表示全部。",
-    "prefix_cache_queries_total": "在前缀缓存里查找过的 token 数。",
-    "prefix_cache_hits_total": "在前缀缓存里找到的 token 数。",
-    "num_preemptions_total": "抢占次数：正在运行的请求把块让给了别的请求。",
+    "kv_cache_usage_perc": "KV 缓存块的使用率，0 到 1。",
+    "prefix_cache_queries_total": "在前缀缓存中查找的 token 数。",
+    "prefix_cache_hits_total": "前缀缓存命中的 token 数。",
+    "num_preemptions_total": "运行中的请求被抢占的次数。",
     "prompt_tokens_total": "已得到第一个 token 的请求的提示词 token 数。",
     "generation_tokens_total": "生成的 token 数。",
-    "request_success_total": "在引擎里结束的请求数，按原因分。",
-    "iteration_tokens_total": "一步的 token 数：算完的提示词与生成的 token。",
+    "request_success_total": "已结束的请求数，按结束原因分类。",
+    "iteration_tokens_total": "一个 step 的 token 数：算完的提示词和生成的 token。",
     "request_prompt_tokens": "一个请求的提示词 token 数。",
     "request_generation_tokens": "为一个请求生成的 token 数。",
     "request_params_max_tokens": "请求的参数 `max_tokens`。",
-    "request_time_per_output_token_seconds": "第一个 token 之后每个 token 的秒数。",
+    "request_time_per_output_token_seconds": "第一个 token 之后，平均每个 token 的秒数。",
     "e2e_request_latency_seconds": "从请求到达到最后一次输出的秒数。",
-    "request_queue_time_seconds": "请求第一次运行之前等待的秒数。",
-    "request_inference_time_seconds": "从请求第一次运行到最后一个 token 的秒数。",
-    "request_prefill_time_seconds": "从请求第一次运行到第一个 token 的秒数。",
-    "request_decode_time_seconds": "从第一个 token 到最后一个 token 的秒数。",
-    "request_max_num_generation_tokens": "一个请求的 `n` 个序列中最长者的 token 数。",
+    "request_queue_time_seconds": "请求从入队到首次被调度的秒数。",
+    "request_inference_time_seconds": "请求从首次被调度到最后一个 token 的秒数。",
+    "request_prefill_time_seconds": "请求从首次被调度到第一个 token 的秒数。",
+    "request_decode_time_seconds": "请求从第一个 token 到最后一个 token 的秒数。",
+    "request_max_num_generation_tokens": "一个请求的 `n` 个序列中，最长的一个生成的 token 数。",
     "request_params_n": "请求的参数 `n`。",
     "time_to_first_token_seconds": "从请求到达到第一个 token 的秒数。",
-    "inter_token_latency_seconds": "一个请求的两个 token 之间的秒数。",
-    "time_per_output_token_seconds": "同 vllm:inter_token_latency_seconds，旧名字。",
+    "inter_token_latency_seconds": "一个请求的相邻两个 token 之间的秒数。",
+    "time_per_output_token_seconds": "vllm:inter_token_latency_seconds 的旧名字。",
     "cache_config_info": "KV 缓存的设置。",
 }
 """Descriptions of the metrics in Chinese; the server has them in English."""

@@ -47,15 +47,15 @@ _DEEPER = {
 
 _SAY: dict[Language, Say] = {
     "en": {
-        "engine": "engine", "started": "started as", "client": "client", "rule": "the rule that decided",
-        "core": "the engine core", "process": "and it runs in", "call": "call", "here": "yes", "class": "class or file",
+        "engine": "engine", "started": "started as", "client": "client", "rule": "rule",
+        "core": "engine core", "process": "runs in process", "call": "call", "here": "yes", "class": "class or file",
         "counterpart": "here", "none": "–", "kernel": "the attention kernel", "what": "what changed",
         "renamed": "another class", "moved": "another file", "only": "only {version}", "calls": "calls",
         "in-process": "`LLM(...)`, `VLLM_ENABLE_V1_MULTIPROCESSING=0`", "two-processes": "`LLM(...)`",
         "serve": "`vllm serve`",
     },
     "zh": {
-        "engine": "引擎", "started": "启动方式", "client": "客户端", "rule": "起作用的规则", "core": "引擎核心",
+        "engine": "引擎", "started": "启动方式", "client": "客户端", "rule": "规则", "core": "引擎核心",
         "process": "运行在", "call": "调用", "here": "有", "class": "类或文件", "counterpart": "在这里", "none": "–",
         "kernel": "注意力内核", "what": "变化", "renamed": "换了类", "moved": "换了文件", "only": "只有 {version}",
         "calls": "调用", "in-process": "`LLM(...)`，`VLLM_ENABLE_V1_MULTIPROCESSING=0`",

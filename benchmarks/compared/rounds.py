@@ -49,7 +49,7 @@ _CHECKED = "float32"
 _STEP_TOKENS = 4096
 """Token budget of a step, for all engines."""
 _ROUNDED = 128
-"""Tokens in the largest KV block of any engine."""
+"""Tokens in the largest KV cache block of any engine."""
 
 
 @dataclass(frozen=True)

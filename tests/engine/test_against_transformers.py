@@ -16,7 +16,7 @@ LENGTHS = [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 60, 100]
 """Lengths around the block size (16) and the token budget (64), and beyond the windows."""
 NEW_TOKENS = 12
 NUM_BLOCKS = {"gemma2": 40, "gemma3_text": 60, "phi3": 14}
-"""Few KV blocks, so that requests are preempted: 20, more with several groups of layers, fewer with a window."""
+"""Few KV cache blocks, so that requests are preempted: 20, more with several groups of layers, fewer with a window."""
 
 
 def make_prompts() -> list[list[int]]:

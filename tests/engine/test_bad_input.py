@@ -191,7 +191,7 @@ def test_a_text_that_is_far_too_long_is_not_tokenized(llm, monkeypatch, ask):
 def test_a_request_that_the_kv_cache_can_never_hold_is_refused(qwen2_checkpoint):
     """A request too large for the KV cache is refused with its name, and shorter ones still run."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=3)
-    with pytest.raises(InvalidRequestError, match=r"prompts\[1\]: .*can never run.*KV blocks"):
+    with pytest.raises(InvalidRequestError, match=r"prompts\[1\]: .*can never run.*KV cache blocks"):
         llm.generate(["fine", {"prompt_token_ids": [1] * 100}], GREEDY)
     assert is_idle(llm)
     assert len(llm.generate("fine", GREEDY)) == 1

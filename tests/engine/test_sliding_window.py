@@ -91,7 +91,7 @@ def test_a_long_text_runs_in_the_blocks_of_its_window(family_checkpoint: Callabl
     prompts = make_prompts(210)
     (alone,) = generate(make_llm(family_checkpoint("mistral"), num_gpu_blocks_override=6), prompts)
     assert [alone] == generate(make_llm(family_checkpoint("mistral"), num_gpu_blocks_override=100), prompts)
-    with pytest.raises(InvalidRequestError, match=r"needs 15 KV blocks .* has 5"):
+    with pytest.raises(InvalidRequestError, match=r"needs 15 KV cache blocks .* has 5"):
         generate(make_llm(family_checkpoint("qwen2"), num_gpu_blocks_override=6), prompts)
 
 

@@ -10,7 +10,8 @@ Start-up, once:
  3. `ipc/core_client.py`: `EngineCoreClient.make_client` chooses the way to the engine core, here `InprocClient`, a
     method call.
  4. `core/core.py`: `EngineCore` makes the executor (`executor/`) and its worker (`worker/`), which load the model
-    (`model_executor/`). It measures the memory, divides it into KV blocks (`core/kv_cache/`) and makes the scheduler.
+    (`model_executor/`). It measures the memory, divides it into KV cache blocks (`core/kv_cache/`) and makes the
+    scheduler.
 
 A request, from text to tokens:
 
@@ -25,7 +26,7 @@ The loop, once per step, until no request is left:
 
  7. `LLM._run_engine` calls `LLMEngine.step`, which calls `InprocClient.get_output`, which calls `EngineCore.step_fn`.
  8. Phase 1, `_schedule`: `core/sched/scheduler.py`: `Scheduler.schedule` divides the step's token budget among running
-    and waiting requests and allocates their KV blocks (`core/kv_cache/kv_cache_manager.py`). The result is a
+    and waiting requests and allocates their KV cache blocks (`core/kv_cache/kv_cache_manager.py`). The result is a
     `SchedulerOutput` (`core/sched/output.py`), with a reason for each request not scheduled.
  9. Phase 2, `_execute_model`: `worker/gpu_model_runner.py`: through executor and worker, `GPUModelRunner.execute_model`
     updates the persistent batch, lays out the input tensors, runs the model (`model_executor/`) and computes logits.

@@ -114,8 +114,7 @@ RESULT = _define("tracellm.result", "str", "summary of the result")
 RECORDING_DURATION = _define(
     "tracellm.recording.duration_ns",
     "int",
-    "nanoseconds that captures and the writing of records took of the call's own time, without the calls in it; "
-    "absent if zero",
+    "nanoseconds of the call's own time (without inner calls) spent on capturing and writing records; absent if zero",
 )
 
 _define = Group("A call that failed")
@@ -133,7 +132,7 @@ SCOPE = _define("otel.scope.name", "str", "name of the tracer; may be empty")
 SCOPE_VERSION = _define("otel.scope.version", "str", "version of the tracer")
 SPAN_KIND = _define("span.kind", "str", "server, client, producer or consumer; absent for internal")
 SENT = _define("tracellm.sent", "bool", "true if the program itself sends the span by OTLP; tracellm then does not")
-_DROPPED = "number of the oldest that were dropped; the limit is OTEL_SPAN_{}_COUNT_LIMIT, by default 128"
+_DROPPED = "number of dropped ones (the oldest); the limit is OTEL_SPAN_{}_COUNT_LIMIT, by default 128"
 DROPPED_ATTRIBUTES = _define("tracellm.dropped.attributes", "int", _DROPPED.format("ATTRIBUTE"))
 DROPPED_EVENTS = _define("tracellm.dropped.events", "int", _DROPPED.format("EVENT"))
 DROPPED_LINKS = _define("tracellm.dropped.links", "int", _DROPPED.format("LINK"))
@@ -157,7 +156,9 @@ PROCESS_NAME = _define("tracellm.process.name", "str", "role of the process: mai
 PROCESS_RUNTIME = _define("process.runtime.version", "str", "version of Python")
 HOST_NAME = _define("host.name", "str", "name of the machine")
 CLOCK_WALL = _define(
-    "tracellm.clock.wall_ns", "int", "wall clock in nanoseconds since 1970, read together with the next"
+    "tracellm.clock.wall_ns",
+    "int",
+    "wall clock in nanoseconds since 1970, read together with tracellm.clock.monotonic_ns",
 )
 CLOCK_MONOTONIC = _define(
     "tracellm.clock.monotonic_ns", "int", "monotonic clock in nanoseconds; the two convert all times"
@@ -199,7 +200,7 @@ REQUEST_PROMPT_TOKENS = _define(
 REQUEST_PROMPT_TEXTS = _define(
     "tracellm.request.prompt_token_texts", "str[]", "text of the first 2,048 of these tokens", private=True
 )
-REQUEST_PARENT = _define("tracellm.request.parent", "str", "request that this is one output of, if n > 1")
+REQUEST_PARENT = _define("tracellm.request.parent", "str", "id of the parent request, which has n outputs, if n > 1")
 REQUEST_INDEX = _define("tracellm.request.index", "int", "index of this output, from 0, if n > 1")
 REQUEST_PRIORITY = _define(
     "tracellm.request.priority", "int", "priority, under the priority policy; lower is scheduled first"
@@ -216,7 +217,7 @@ REQUEST_TEXT_PARAMS = _define(
 REQUEST_STEPS = _define("tracellm.request.steps", "int", "number of engine steps that scheduled the request")
 GEN_AI_OPERATION = _define("gen_ai.operation.name", "str", "text_completion or chat")
 GEN_AI_MODEL = _define("gen_ai.request.model", "str", "requested model")
-GEN_AI_RESPONSE_ID = _define("gen_ai.response.id", "str", "id of the request again, under OpenTelemetry's name")
+GEN_AI_RESPONSE_ID = _define("gen_ai.response.id", "str", "same as tracellm.request.id, under OpenTelemetry's name")
 GEN_AI_MAX_TOKENS = _define("gen_ai.request.max_tokens", "int", "limit of generated tokens")
 GEN_AI_TEMPERATURE = _define("gen_ai.request.temperature", "float", "sampling temperature; 0 is greedy")
 GEN_AI_TOP_P = _define("gen_ai.request.top_p", "float", "nucleus sampling: the probability mass kept")
@@ -259,7 +260,7 @@ CLIENT_CHOICE = _define(
 CLIENT_RULE = _define(
     "tracellm.client.rule",
     "str",
-    "condition on the arguments that decided",
+    "condition on the arguments that was met",
     on=(*_MAKING_CLIENTS, "choose_client"),
 )
 
@@ -326,7 +327,7 @@ STEP_TOKENS = _define("tracellm.step.num_scheduled_tokens", "int[]", "tokens of 
 STEP_COMPUTED = _define(
     "tracellm.step.num_computed_tokens", "int[]", "tokens of each request computed before this step"
 )
-STEP_PHASES = _define("tracellm.step.phases", "str[]", "prefill or decode, for each")
+STEP_PHASES = _define("tracellm.step.phases", "str[]", "prefill or decode, for each request")
 STEP_CACHED = _define(
     "tracellm.step.prefix_hit_tokens", "int[]", "tokens of each request found in the prefix cache in this step"
 )
@@ -366,8 +367,8 @@ STEP_HELD_DETAILS = _define(
     "tracellm.step.held.details", "str[]", "numbers behind each reason, as `name=value name=value`"
 )
 STEP_BUDGET = _define("tracellm.step.token_budget", "int", "limit of tokens in one step (max_num_batched_tokens)")
-STEP_BLOCKS_FREE = _define("tracellm.step.blocks.free", "int", "free KV blocks after scheduling")
-STEP_BLOCKS_TOTAL = _define("tracellm.step.blocks.total", "int", "usable KV blocks (without the null block)")
+STEP_BLOCKS_FREE = _define("tracellm.step.blocks.free", "int", "free KV cache blocks after scheduling")
+STEP_BLOCKS_TOTAL = _define("tracellm.step.blocks.total", "int", "usable KV cache blocks (without the null block)")
 STEP_LOGITS = _define("tracellm.step.logits_shape", "int[]", "shape of the logits: sampling requests, vocabulary size")
 STEP_SAMPLED = _define("tracellm.step.sampled.requests", "str[]", "requests that got a token", on=_SAMPLED)
 STEP_SAMPLED_IDS = _define(
@@ -393,7 +394,9 @@ STEP_PROCESSORS = _define(
     "str[]",
     "sampling parameters that changed the logits of each request, as `top_k top_p`",
 )
-STEP_LEFT = _define("tracellm.step.sampled.tokens_left", "int[]", "number of candidates left after that, for each")
+STEP_LEFT = _define(
+    "tracellm.step.sampled.tokens_left", "int[]", "number of candidates left after these processors, for each request"
+)
 STEP_DRAWN_PROBS = _define(
     "tracellm.step.sampled.drawn_probabilities", "float[]", "probability of the sampled token among these candidates"
 )
@@ -408,7 +411,7 @@ _define = Group("CUDA graphs", on=("GPUModelRunner._prepare_inputs",))
 CUDAGRAPH_SIZE = _define(
     "tracellm.cudagraph.size", "int", "number of requests of the replayed graph; absent if the step runs eagerly"
 )
-CUDAGRAPH_PADDING = _define("tracellm.cudagraph.padding", "int", "number of these that are padding")
+CUDAGRAPH_PADDING = _define("tracellm.cudagraph.padding", "int", "number of padding requests in the graph")
 CUDAGRAPH_REASON = _define(
     "tracellm.cudagraph.reason",
     "str",
@@ -431,7 +434,7 @@ LAUNCH_FLOPS = _define("tracellm.launch.flops", "int", "floating-point operation
 LAUNCH_BLOCKS = _define(
     "tracellm.launch.blocks_read",
     "str[]",
-    "attention: KV blocks that each program reads, as `grid index: ranges`; `*` is all of this axis",
+    "attention: KV cache blocks that each program reads, as `grid index: ranges`; `*` is all of this axis",
 )
 LAUNCH_REASON = _define(
     "tracellm.launch.reason",

@@ -27,7 +27,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
 
     `num_computed` tokens were computed before the step, `num_tokens` are computed in it. `prefix_hit_tokens` of those
     before came from the prefix cache in this step, in the blocks `cached_blocks`. `new_blocks` are the ids of the free
-    KV blocks that it got. `phase` is prefill or decode.
+    KV cache blocks that it got. `phase` is prefill or decode.
     """
 
     request_id: str

@@ -117,7 +117,7 @@ def test_a_request_that_can_never_fit_is_refused_with_the_numbers():
     config, kv_cache = make_config(), make_kv_cache_config(4)
     check_request_fits("a", 40, 9, config, kv_cache)
     with pytest.raises(
-        InvalidRequestError, match=r"Request a can never run .*needs 4 KV blocks .* has 3 .* at most 49"
+        InvalidRequestError, match=r"Request a can never run .*needs 4 KV cache blocks .* has 3 .* at most 49"
     ):
         check_request_fits("a", 40, 10, config, kv_cache)
 
@@ -131,10 +131,10 @@ def test_a_window_lets_longer_requests_fit():
     """With a window of 20 and steps of 30 tokens, a request needs at most 5 blocks, and fewer for a short prompt."""
     config = make_config(max_num_batched_tokens=30)
     check_request_fits("a", 200, 50, config, make_kv_cache_config(6, windows=(20,)))
-    with pytest.raises(InvalidRequestError, match=r"needs 10 KV blocks .* has 5 .* at most 33"):
+    with pytest.raises(InvalidRequestError, match=r"needs 10 KV cache blocks .* has 5 .* at most 33"):
         check_request_fits("a", 50, 50, config, make_kv_cache_config(6, windows=(None, 20)))
     check_request_fits("a", 2, 200, config, make_kv_cache_config(4, windows=(20,)))
-    with pytest.raises(InvalidRequestError, match=r"needs 4 KV blocks .* has 3 "):
+    with pytest.raises(InvalidRequestError, match=r"needs 4 KV cache blocks .* has 3 "):
         check_request_fits("a", 60, 200, config, make_kv_cache_config(4, windows=(20,)))
 
 
@@ -142,5 +142,5 @@ def test_small_chunks_let_longer_requests_fit():
     """A prompt in chunks of `long_prefill_token_threshold` leaves the window step by step, and needs no more blocks."""
     windows = make_kv_cache_config(4, windows=(20,))
     check_request_fits("a", 200, 1, make_config(long_prefill_token_threshold=4), windows)
-    with pytest.raises(InvalidRequestError, match=r"needs 13 KV blocks .* has 3 "):
+    with pytest.raises(InvalidRequestError, match=r"needs 13 KV cache blocks .* has 3 "):
         check_request_fits("a", 200, 1, make_config(), windows)

@@ -1,7 +1,7 @@
 """Resolved settings of the engine, with all defaults filled in: plain data that every part of it reads.
 
 `EngineArgs.create_engine_config` makes a `VllmConfig` once, at start-up. Afterwards only `EngineCore` changes it: it
-sets the number of KV blocks in `CacheConfig` after measuring the memory.
+sets the number of KV cache blocks in `CacheConfig` after measuring the memory.
 
 vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation.
 """

@@ -115,7 +115,7 @@ class EngineCore:
         return self.scheduler.get_request_counts()
 
     def get_num_free_blocks(self) -> int:
-        """Return the number of free KV blocks; without requests, all but the null block. Not in vLLM."""
+        """Return the number of free KV cache blocks; without requests, all but the null block. Not in vLLM."""
         return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
 
     def has_work(self) -> bool:
@@ -175,7 +175,7 @@ class EngineCore:
             self.structured_output_manager.wait_for_a_grammar()
 
     def _schedule(self) -> SchedulerOutput:
-        """Phase 1: choose the requests of the step, their tokens and their KV blocks."""
+        """Phase 1: choose the requests of the step, their tokens and their KV cache blocks."""
         return self.scheduler.schedule()
 
     def _execute_model(self, scheduler_output: SchedulerOutput) -> StepResult:

@@ -70,12 +70,12 @@ class LLM:
         seed: seed of the sampling generator; None is 0.
         max_model_len: maximum number of tokens of prompt and output together; None is the model's length.
         gpu_memory_utilization: share of a GPU's memory to use.
-        block_size: tokens per KV block; None is 16.
-        num_gpu_blocks_override: number of KV blocks, regardless of memory.
+        block_size: tokens per KV cache block; None is 16.
+        num_gpu_blocks_override: number of KV cache blocks, regardless of memory.
         kv_cache_memory_bytes: size of the KV cache, instead of a measured one.
         max_num_batched_tokens: token budget of a step; None is 4096 on a CPU, 8192 or 16384 on a GPU.
         max_num_seqs: maximum number of requests in a step; None is 256, or 1024 on a large GPU.
-        enable_prefix_caching: reuse KV blocks of shared prompt prefixes; None is True.
+        enable_prefix_caching: reuse KV cache blocks of shared prompt prefixes; None is True.
         enable_chunked_prefill: compute long prompts in chunks over several steps; None is True.
         enforce_eager: capture no CUDA graphs on a GPU, so that each step calls its layers one by one.
         disable_log_stats: leave `RequestOutput.metrics` empty.

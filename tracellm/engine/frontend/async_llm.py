@@ -181,9 +181,9 @@ class AsyncLLM(EngineClient):
         """Generate from a prompt and yield outputs as they come: `async for output in llm.generate(...)`.
 
         An asynchronous generator, as in vLLM; it is not awaited. Stopping early (`break` and `aclose`, or cancelling
-        the task) aborts the request, and its KV blocks are free within two steps. `sampling_params.output_kind` selects
-        what an output holds: everything so far (`CUMULATIVE`, the default), what is new (`DELTA`), or everything in one
-        last output (`FINAL_ONLY`).
+        the task) aborts the request, and its KV cache blocks are free within two steps. `sampling_params.output_kind`
+        selects the content of an output: everything so far (`CUMULATIVE`, the default), new text (`DELTA`), or all in
+        one last output (`FINAL_ONLY`).
 
         Args:
             prompt: a string, `{"prompt": text}`, `{"prompt_token_ids": [ids]}`, or a request made by the `Processor`.

@@ -1,8 +1,8 @@
 """Parallel sampling (`n > 1`): one request that runs in the engine core as n child requests.
 
 `LLMEngine.add_request` and `AsyncLLM.add_request` make a `ParentRequest` and add its children, each with an id, a seed
-and an output of its own. They share the prompt's KV blocks through the prefix cache. The `OutputProcessor` combines
-their outputs.
+and an output of its own. They share the prompt's KV cache blocks through the prefix cache. The `OutputProcessor`
+combines their outputs.
 
 vLLM: vllm/v1/engine/parallel_sampling.py::ParentRequest. In 0.11.1 children get the parameters as the user wrote them,
 without the `Processor`'s additions (bad words, end-of-sequence tokens, `max_tokens`); later versions fixed that.

@@ -212,7 +212,7 @@ class MPClient(EngineCoreClient):
         """Start the engine core, and wait until it is ready.
 
         Args:
-            vllm_config: all settings; the number of KV blocks is written into it.
+            vllm_config: all settings; the number of KV cache blocks is written into it.
             executor_class: the class that runs the model there.
             log_stats: whether to collect statistics.
 

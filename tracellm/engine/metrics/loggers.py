@@ -49,7 +49,7 @@ class StatLoggerBase(ABC):
 
     @abstractmethod
     def log_engine_initialized(self) -> None:
-        """Log the settings of an initialized engine core, such as the number of KV blocks."""
+        """Log the settings of an initialized engine core, such as the number of KV cache blocks."""
 
     def log(self) -> None:
         """Log the statistics since the previous call."""
@@ -124,7 +124,7 @@ class LoggingStatLogger(StatLoggerBase):
         logger.log(level, "Engine %03d: %s", self.engine_index, ", ".join(parts))
 
     def log_engine_initialized(self) -> None:
-        """Log the number of KV blocks."""
+        """Log the number of KV cache blocks."""
         num_blocks = self.vllm_config.cache_config.num_gpu_blocks
         if num_blocks is not None:
             logger.debug("Engine %03d: the KV cache has %d blocks.", self.engine_index, num_blocks)

@@ -1,4 +1,4 @@
-"""Block tables: the KV blocks of each request of the batch, and the KV cache slot of each token of a step.
+"""Block tables: the KV cache blocks of each request of the batch, and the KV cache slot of each token of a step.
 
 They are kept between steps; the scheduler sends only new blocks. vLLM: vllm/v1/worker/block_table.py. Left out:
 context parallelism.
@@ -16,7 +16,7 @@ __all__ = ["BlockTable", "MultiGroupBlockTable"]
 
 
 class BlockTable:
-    """KV blocks of one KV cache group: row i lists those of the batch's row i, in the order of its tokens.
+    """KV cache blocks of one KV cache group: row i lists those of the batch's row i, in the order of its tokens.
 
     The entries of blocks that have left a sliding window stay, and are not read: these blocks belong to other requests
     by now, or are the null block.

@@ -32,7 +32,7 @@ class CachedRequestState:
     generator: torch.Generator | None
     """Generator of a request with a seed, or None."""
     block_ids: tuple[list[int], ...]
-    """KV blocks, one list per KV cache group."""
+    """KV cache blocks, one list per KV cache group."""
     num_computed_tokens: int
     """Tokens whose keys and values are in the KV cache."""
     output_token_ids: list[int] = field(default_factory=list)

@@ -64,7 +64,7 @@ class Worker:
         return memory.cpu_kv_cache_bytes(self.vllm_config, self.get_kv_cache_spec())
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> None:
-        """Set the number of KV blocks in the configuration; `num_cpu_blocks` is unused, as there is no swapping."""
+        """Set the number of KV cache blocks in the configuration; `num_cpu_blocks` is unused: there is no swapping."""
         self.vllm_config.cache_config.num_gpu_blocks = num_gpu_blocks
 
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:

@@ -467,8 +467,8 @@ FORMAT 是以下之一：
     "export.how.csv": "用电子表格打开，或用 pandas.read_csv({path!r}) 读取",
     "export.how.mermaid": "粘贴到 Markdown 的 `mermaid` 代码块中",
     "export.how.dot": "绘制：dot -Tsvg {path} > objects.svg",
-    "export.dot.legend": "调用方 → 被调用方，附调用次数 · 粗线：调用方启动了对方 · 虚线：消息 · 橙：每个请求一次，黄：每个 "
-    "step 一次，绿：每层一次，蓝：单个算子",
+    "export.dot.legend": "调用方 → 被调用方，附调用次数 · 粗线：调用方启动了对方 · 虚线：消息 · "
+    "橙：每个请求一次，黄：每个 step 一次，绿：每层一次，蓝：单个算子",
     "cli.error.export_to": "没有指定格式：--to 接受 {known}",
     "cli.error.export_format": "没有格式 {value!r}：--to 接受 {known}",
     "cli.error.export_unwritable": "无法写入 {path}：{reason}。请用 --out FILE 指定其他文件",

@@ -27,8 +27,8 @@ EN = {
     "html.figure.time": "Time, start to end",
     "html.client": "Why this client",
     "html.client.short": "Client",
-    "html.client.none": "The choice of a client was not recorded: the engine was created before the recording began, or "
-    "the run ended too early.",
+    "html.client.none": "The choice of a client was not recorded: the engine was created before the recording began, "
+    "or the run ended too early.",
     "html.client.inputs": "Inputs of make_client",
     "html.client.input": "Input",
     "html.client.value": "Value",
@@ -103,9 +103,9 @@ EN = {
     "html.copied": "Copied",
     "html.calls": "Call tree",
     "html.calls.short": "Calls",
-    "html.calls.lead": "All calls, from a line of the script down to the kernels. Open a call to see the calls it made. "
-    "Repeated calls are folded and their times are added. A bar shows a call's share of the time of its step or script "
-    "line; the dark part is its own time.",
+    "html.calls.lead": "All calls, from a line of the script down to the kernels. Open a call to see the calls it "
+    "made. Repeated calls are folded and their times are added. A bar shows a call's share of the time of its step or "
+    "script line; the dark part is its own time.",
     "html.calls.none": "No call was recorded.",
     "html.calls.like": "the same calls as in step {index}",
     "html.calls.call": "Call",
@@ -244,8 +244,8 @@ ZH = {
     "html.copied": "已复制",
     "html.calls": "调用树",
     "html.calls.short": "调用树",
-    "html.calls.lead": "从脚本的一行到 kernel 的全部调用。展开一个调用，可以查看它发起的调用。重复的调用已折叠，时间为合计。"
-    "横条表示该调用占所属 step（或脚本那一行）用时的比例，深色部分是自身用时。",
+    "html.calls.lead": "从脚本的一行到 kernel 的全部调用。展开一个调用，可以查看它发起的调用。重复的调用已折叠，"
+    "时间为合计。横条表示该调用占所属 step（或脚本那一行）用时的比例，深色部分是自身用时。",
     "html.calls.none": "没有记录到任何调用。",
     "html.calls.like": "与第 {index} 步的调用相同",
     "html.calls.call": "调用",

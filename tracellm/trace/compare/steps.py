@@ -57,7 +57,7 @@ FACETS: dict[str, Callable[[Step, _Numbers], Any]] = {
     "blocks": _blocks,
     "sampled": _sampled,
 }
-"""Comparison key of a step, by facet: its kind; its requests; the tokens and KV blocks of each; the sampled tokens."""
+"""Comparison keys of a step, by facet: kind, requests, their tokens and KV cache blocks, and sampled tokens."""
 
 
 def step_pairs(steps_a: Sequence[Step], steps_b: Sequence[Step], requests: Sequence[RequestPair]) -> list[StepPair]:

@@ -433,8 +433,8 @@ def check_request_fits(
     if needed > usable:
         raise InvalidRequestError(
             f"Request {request_id} can never run to its end: with a prompt of {num_prompt_tokens} tokens and "
-            f"max_tokens={max_tokens} it needs {needed} KV blocks of {groups[0].kv_cache_spec.block_size} tokens; the "
-            f"KV cache has {usable} (num_gpu_blocks={num_gpu_blocks}, less the null block). Shorten the prompt or "
-            f"lower max_tokens, so that both together are at most {_longest_request(groups, usable, vllm_config) + 1}, "
-            "or give the KV cache more blocks."
+            f"max_tokens={max_tokens} it needs {needed} KV cache blocks of {groups[0].kv_cache_spec.block_size} "
+            f"tokens; the KV cache has {usable} (num_gpu_blocks={num_gpu_blocks}, less the null block). Shorten the "
+            "prompt or lower max_tokens, so that both together are at most "
+            f"{_longest_request(groups, usable, vllm_config) + 1}, or give the KV cache more blocks."
         )

@@ -1,4 +1,4 @@
-"""The scheduler: before each step it chooses the requests to run, their tokens and their KV blocks.
+"""The scheduler: before each step it chooses the requests to run, their tokens and their KV cache blocks.
 
 `EngineCore.step_fn` calls `schedule`, has the workers execute the result, and passes their samples to
 `update_from_output`. There is no prefill or decode phase. A request has `num_tokens` tokens, of which

@@ -263,7 +263,7 @@ class SamplingRequest(OpenAIBaseModel):
     def _check_shared_fields(self) -> Self:
         for name in self.unsupported_args:
             if getattr(self, name):
-                raise ValueError(f"`{name}` is for what vLLM has and tracellm does not: leave it out.")
+                raise ValueError(f"`{name}` needs a feature of vLLM that tracellm does not have: leave it out.")
         if self.stream_options is not None and not self.stream:
             raise ValueError("`stream_options` can only be given with `stream=true`.")
         if self.stream and self.prompt_logprobs:

@@ -96,7 +96,7 @@ class OpenAIServingChat(OpenAIServing):
         if request.tool_choice not in (None, "none"):
             raise InvalidRequestError(
                 f"`tool_choice={request.tool_choice!r}` needs a parser that finds calls in the answer, which tracellm "
-                'does not have. With `tool_choice="none"` the tools are still passed to the model.'
+                'does not have. With `tool_choice="none"` the tools are only listed in the prompt.'
             )
         return await self._preprocess_chat(
             request, tokenizer, documents=request.documents, max_length=self._max_length(request)

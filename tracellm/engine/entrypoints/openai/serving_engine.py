@@ -100,8 +100,8 @@ class OpenAIServing:
         if self.trust_request_chat_template or (request_chat_template or kwargs.get("chat_template")) is None:
             return
         raise InvalidRequestError(
-            "`chat_template` is not taken from requests: templates are programs. Whoever runs the server can allow it "
-            "with --trust-request-chat-template."
+            "`chat_template` in a request is refused, since templates are programs. The server's option "
+            "--trust-request-chat-template allows it."
         )
 
     # -- prompts ------------------------------------------------------------------------------------------------------

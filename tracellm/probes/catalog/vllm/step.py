@@ -37,7 +37,7 @@ _REQUEST_ID = attrgetter("request_id")
 _PRIORITY = attrgetter("priority", "arrival_time", "request_id")
 
 Refusal = tuple[str, int | None, int]
-"""Id of a request that was refused KV blocks, blocks needed (None if unknown), free blocks."""
+"""Id of a request that was refused KV cache blocks, blocks needed (None if unknown), free blocks."""
 
 _MAX_REFUSALS = 1024
 """Refusals kept of a step; `Scheduler.schedule` takes them, unless it is not recorded."""
