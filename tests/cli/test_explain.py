@@ -88,6 +88,19 @@ def test_show_prints_what_the_files_hold(run_folder: Path, command: Command) -> 
     assert "max_num_seqs" in command("show", str(run_folder), "steps").out
 
 
+def test_show_prints_one_step(run_folder: Path, command: Command) -> None:
+    """`show RUN step N` prints the state of a step; another number is refused with the range of steps."""
+    shown = command("show", str(run_folder), "step", "1").out
+    assert shown.startswith("Step 1 · prefill\nJoined: 0, 1.")
+    assert "max_num_seqs is 2" in shown
+    assert "block_table = [1]" in shown
+    assert command("show", str(run_folder), "step", "2", "--lang", "zh").out.startswith("第 2 步 · 解码")
+    for number in ("0", "99", "-1", "first"):
+        said = command("show", str(run_folder), "step", "--", number)
+        assert said.status == 2
+        assert said.err == f"tracellm: there is no step '{number}'; the steps of this run are 1-8\n"
+
+
 def test_the_newest_run_is_meant_where_none_is_named(
     explained: tuple[Path, Said], run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

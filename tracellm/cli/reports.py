@@ -15,6 +15,7 @@ from tracellm.report.facts.coverage import deeper_than_recorded, notes, why_miss
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.problems import problem_text, recording_problems
 from tracellm.trace.names import Level
+from tracellm.trace.ranges import format_ranges
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "print_problems",
     "recorded_classes",
     "sequence_text",
+    "step_text",
     "steps_text",
     "write_reports",
 ]
@@ -105,6 +107,22 @@ def steps_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:
 
     why = why_missing(run.manifest, lang, "steps", "schedules", "endings", "samples")
     return _with_notes(steps_table(run.trace, lang=lang, width=width), run, lang, further=why)
+
+
+def step_text(run: RunFolder, number: str, lang: Language, width: int = FILE_WIDTH) -> str:
+    """Return the state of one step, `width` columns wide.
+
+    Raises:
+        CommandError: `number` is not the number of a recorded step.
+    """
+    from tracellm.report import step_text
+
+    known = step_text.step_numbers(run.trace)
+    if not number.isdecimal() or int(number) not in known:
+        raise CommandError("step_unknown" if known else "step_none", value=number, known=format_ranges(known))
+    output = step_text.step_text(run.trace, int(number), lang=lang, width=width)
+    why = why_missing(run.manifest, lang, "steps", "schedules", "endings", "samples")
+    return _with_notes(output, run, lang, further=why)
 
 
 def _with_notes(output: str, run: RunFolder, lang: Language, mark: str = "", further: Sequence[str] = ()) -> str:

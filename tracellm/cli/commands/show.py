@@ -14,6 +14,7 @@ from tracellm.cli.reports import (
     open_in_browser,
     print_depth_limit,
     sequence_text,
+    step_text,
     steps_text,
     write_reports,
 )
@@ -25,7 +26,7 @@ __all__ = ["report", "show"]
 _PARTS = ("sequence", "tree", "steps")
 
 
-@click.command(cls=Command, usage=["[RUN]", "sequence|tree|steps"], help="cli.help.show")
+@click.command(cls=Command, usage=["[RUN]", "sequence|tree|steps|step N"], help="cli.help.show")
 @click.argument("what", nargs=-1)
 @language_option
 @detail_option
@@ -33,18 +34,25 @@ _PARTS = ("sequence", "tree", "steps")
 def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple[str, ...]) -> int:
     """Print one part of a run. `what` is the part's name, after the run's unless that is the newest run.
 
+    The part `step` is followed by the step's number.
+
     Returns 1 if the recording is damaged; what can be read of it is still printed.
 
     Raises:
-        CommandError: no such part, level or run.
+        CommandError: no such part, level, run or step.
     """
     level = level_of(detail)
     if not what:
         raise CommandError("show_nothing")
     *name, part = what
+    number = ""
+    if name and name[-1] == "step" and part not in _PARTS:
+        number, part = part, name.pop()
     if len(name) > 1:
         raise CommandError("show_too_many", value=name[1])
-    if part not in _PARTS:
+    if part == "step" and not number:
+        raise CommandError("show_which_step")
+    if part not in (*_PARTS, "step"):
         if part and not name and (found := _found(part)):
             raise CommandError("show_what_of", run=found)
         raise CommandError("show_what", value=part)
@@ -56,6 +64,8 @@ def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple
             output = sequence_text(run, lang, detail=level, focus=focus)
         case "tree":
             output = calltree_text(run, lang, width)
+        case "step":
+            output = step_text(run, number, lang, width)
         case _:
             output = steps_text(run, lang, width)
     print_out(output)

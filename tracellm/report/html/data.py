@@ -15,12 +15,13 @@ from typing import Any
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
+from tracellm.report.facts.step_parts import parts_by_step
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.wording.request_names import RequestNames
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import STEP_SPAN, Sampled, Step, steps
+from tracellm.trace.steps import Sampled, Step, steps
 
 __all__ = ["encode", "run_data"]
 
@@ -31,16 +32,6 @@ MOST_CHARACTERS = 20_000
 
 _TEXTS = ("page.", "step.", "held.", "finish.", "common.")
 """Beginnings of the keys of the texts that the script shows."""
-
-_PARTS = {
-    "Scheduler.schedule": "schedule",
-    "GPUModelRunner._update_states": "prepare",
-    "GPUModelRunner._prepare_inputs": "prepare",
-    "GPUModelRunner._model_forward": "forward",
-    "GPUModelRunner._sample": "sample",
-    "Scheduler.update_from_output": "process",
-}
-"""Calls within a step, and the part of its time that each is; the rest of the step is none of these."""
 
 
 def encode(content: bytes) -> str:
@@ -183,7 +174,7 @@ def _engines(
     trace: Trace, all_requests: _Requests, candidates: "_Candidates", what_if: str = ""
 ) -> list[dict[str, Any]]:
     """Return the engines, each with its settings and its steps; the steps of a variant have no times."""
-    recording, parts = recording_by_step(trace), _parts(trace)
+    recording, parts = recording_by_step(trace), parts_by_step(trace)
     rows = []
     for engine in engines(trace):
         number = _Numbers(all_requests)
@@ -219,7 +210,7 @@ def _times(
             "at": all_requests.microseconds(step.span.start_ns),
             "us": step.span.duration_ns // 1000,
             "recording": recording.get(step.span.span_id, 0) // 1000,
-            "parts": parts.get(step.span.span_id),
+            "parts": {part: time // 1000 for part, time in parts.get(step.span.span_id, {}).items()},
         }
     )
 
@@ -293,20 +284,6 @@ class _Candidates:
         self._room -= len(candidates)
         self._tokens.update((token_id, piece) for token_id, piece, _ in candidates)
         return [value for token_id, _, probability in candidates for value in (token_id, probability)]
-
-
-def _parts(trace: Trace) -> dict[str, dict[str, int]]:
-    """Return the time of each part of a step, in microseconds without the recording's, by the id of its span."""
-    found: dict[str, dict[str, int]] = {}
-    for name, part in _PARTS.items():
-        for span in trace.named(name):
-            step: Span | None = span
-            while step is not None and step.name != STEP_SPAN:
-                step = trace.parent(step)
-            if step is not None:
-                times = found.setdefault(step.span_id, {})
-                times[part] = times.get(part, 0) + (span.duration_ns - span.recording_ns) // 1000
-    return found
 
 
 def _without_empty(row: dict[str, Any]) -> dict[str, Any]:
