@@ -86,7 +86,7 @@ def explain(lang: Language, folder: Path) -> dict[str, str]:
         capture_output=True,
         encoding="utf-8",
         check=True,
-        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": os.devnull},
     )
     return {"stdout": done.stdout, "stderr": done.stderr}
 

@@ -39,6 +39,7 @@ REFUSED = {
     ),
     "a ring of none": (["run", "--explain", "--ring", "0", "script.py"], "--ring takes the number of calls .* not '0'"),
     "a ring of words": (["run", "--explain", "--ring", "few", "script.py"], "--ring takes the number .* not 'few'"),
+    "two kinds of log": (["run", "--explain", "--brief", "-q", "script.py"], "--quiet --brief exclude each other"),
     "convert without explain": (["run", "--convert", "later", "script.py"], "--convert needs --explain"),
     "no report to open": (
         ["run", "--explain", "--convert", "later", "--open", "script.py"],

@@ -40,11 +40,14 @@ class TerminalStream(io.StringIO):
 
 def _say(spans: list[Span], lang: Any = "en", stream: io.StringIO | None = None, **manifest: Any) -> str:
     stream = stream or io.StringIO()
-    console = Console(lang, stream=stream)
+    _feed(Console(lang, stream=stream), spans, **manifest)
+    return stream.getvalue()
+
+
+def _feed(console: Console, spans: list[Span], **manifest: Any) -> None:
     for span in spans:
         console(span)
     console.finish(MANIFEST | manifest, Path("runs/one/report.html"), Trace(spans))
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -54,6 +57,61 @@ def test_a_whole_run_in_a_pipe(lang, golden: Golden):
     golden(GOLDEN / f"console-{lang}.txt", said)
     assert not re.search("[\x1b\u2500-\u257f]| $", said, re.MULTILINE)
     assert all(cell_len(line) <= 80 for line in said.splitlines())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_brief_run(lang, golden: Golden):
+    """The brief log of three prompts has at most 25 lines: start-up, steps, outputs, and the report."""
+    stream = io.StringIO()
+    prompts, outputs = ("The capital of France is", "The sky is", "法国的首都是"), (" Paris.", " blue\n", "巴黎。")
+    _feed(Console(lang, stream=stream, brief=True), a_run(prompts=prompts, outputs=outputs))
+    golden(GOLDEN / f"console-brief-{lang}.txt", stream.getvalue())
+    assert len(stream.getvalue().splitlines()) <= 25
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("columns", [40, 80, 140])
+def test_brief_lines_are_cut_at_the_terminal(lang, columns: int, monkeypatch: pytest.MonkeyPatch):
+    """On a terminal, each group of steps and each output is one line that fits."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    spans = a_run(prompts=["p" * 200, "法国" * 50], outputs=["o" * 200, "巴黎" * 50])
+    steps = [span for span in spans if span.name == STEP_SPAN]
+    steps[3].attributes |= {names.STEP_NEW: ["7" * 200]}
+    stream = TerminalStream()
+    _feed(Console(lang, stream=stream, brief=True), spans)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()
+    assert all(cell_len(line) <= columns or line.startswith(("Report", "报告")) for line in lines)
+    assert sum(line.startswith(("Step", "第")) for line in lines) == 7
+    assert sum(line.startswith(("Output", "输出")) for line in lines) == 2
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_the_outputs_of_many_requests_are_counted(text: bool):
+    """The brief log shows eight outputs and the number of the others; without text, the number of tokens."""
+    stream = io.StringIO()
+    _feed(Console(stream=stream, brief=True), a_run(prompts=["p"] * 50, outputs=["o"] * 50, decode_steps=2, text=text))
+    outputs = [line for line in stream.getvalue().splitlines() if line.startswith(("Output", "..."))]
+    assert outputs[0] == ('Output 0: "p" → "o"' if text else "Output 0: → 2 tokens")
+    assert len(outputs) == 9
+    assert outputs[-1] == "... and 42 more"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_explanations_can_be_left_out(lang):
+    """Without explanations the client's box has its inputs and the rule; the console remembers which it printed."""
+    silent, explaining = Console(lang, io.StringIO(), explain=False), Console(lang, io.StringIO())
+    for console in (silent, explaining):
+        _feed(console, a_run())
+    assert (silent.has_explained, explaining.has_explained) == (False, True)
+    choice = ClientChoice(False, False, "UniProcExecutor", "InprocClient")
+    facts = client_rows(choice, lang, explain=False)
+    assert [row.heading for row in facts] == [texts(lang)["client.inputs"], texts(lang)["client.rule"]]
+    assert facts == client_rows(choice, lang)[1:3]
+    for unseen in (Console(lang, io.StringIO(), quiet=True), Console(lang, io.StringIO(), brief=True)):
+        _feed(unseen, a_run())
+        assert not unseen.has_explained
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

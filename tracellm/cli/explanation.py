@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tracellm import __version__
 from tracellm.cli.errors import describe, print_error
+from tracellm.cli.explanations_seen import explanations_seen, remember_explanations
 from tracellm.cli.folders import ConversionProgress, new_run_folder
 from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
 from tracellm.cli.reports import (
@@ -33,6 +34,7 @@ from tracellm.probes.recording import Recording
 from tracellm.report.console import Console
 from tracellm.report.texts import Language
 from tracellm.report.wording.problems import problem_text
+from tracellm.trace.model import Trace
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import SCHEMA, RunFolder, RunFolderError, write_manifest
 
@@ -58,6 +60,8 @@ class Explanation:
         ring: int | None = None,
         keep_text: bool = True,
         quiet: bool = False,
+        brief: bool = False,
+        verbose: bool = False,
         convert: Convert = "now",
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
@@ -70,7 +74,7 @@ class Explanation:
         self._keep_text = keep_text
         self._convert = convert
         self._progress = ConversionProgress(folder, lang)
-        self._console = Console(lang, quiet=quiet)
+        self._console = Console(lang, quiet=quiet, brief=brief, explain=verbose or not explanations_seen())
         self._recording = Recording(
             self.folder,
             script=script,
@@ -111,6 +115,8 @@ class Explanation:
             ring=options.ring,
             keep_text=options.keep_text,
             quiet=options.quiet,
+            brief=options.brief,
+            verbose=options.verbose,
             convert=options.convert,
             overrides=overrides,
         )
@@ -153,7 +159,7 @@ class Explanation:
         except OSError as reason:
             print_error(self.lang, "manifest", path=self.shown / "run.json", reason=reason.strerror)
         if self._convert == "later":
-            self._console.finish(self._manifest)
+            self._finish_console()
             print_error(self.lang, "recorded_only", folder=self.shown)
             return
         try:
@@ -166,9 +172,14 @@ class Explanation:
         focus = [name for name in self._focus if name not in absent]
         failed = write_reports(run, self.lang, detail=self._detail, focus=focus, shown=self.shown)
         report = None if "report.html" in failed else self.shown / "report.html"
-        self._console.finish(self._manifest, report, run.trace)
+        self._finish_console(report, run.trace)
         for name in absent:
             print_error(self.lang, "focus_absent", value=name)
+
+    def _finish_console(self, report: Path | None = None, trace: Trace | None = None) -> None:
+        self._console.finish(self._manifest, report, trace)
+        if self._console.has_explained:
+            remember_explanations()
 
     def __enter__(self) -> Self:
         self.start()

@@ -145,6 +145,8 @@ def explain_options(function: _F) -> _F:
     """Add --lang and the options that need --explain; `options_of` reads them."""
     for add in (
         open_option,
+        option("--verbose", is_flag=True, help="cli.help.verbose"),
+        option("--brief", is_flag=True, help="cli.help.brief"),
         option("--quiet", "-q", is_flag=True, help="cli.help.quiet"),
         option("--no-text", is_flag=True, help="cli.help.no_text"),
         option("--ring", metavar="N", help="cli.help.ring"),
@@ -171,6 +173,8 @@ class Options:
         ring: number of spans to keep for each process; None for all.
         keep_text: record prompts and generated text.
         quiet: print no console log.
+        brief: print a line for each part of the start-up, each group of steps and each output.
+        verbose: print the explanations in the console log, also if this user has seen them.
         open_report: open report.html in the browser at the end.
         convert: when to convert records to spans. With `later` the run has no reports until then.
     """
@@ -182,6 +186,8 @@ class Options:
     ring: int | None
     keep_text: bool
     quiet: bool
+    brief: bool
+    verbose: bool
     open_report: bool
     convert: Convert
 
@@ -200,6 +206,8 @@ def options_of(lang: Language, *, explain: bool, **values: Any) -> Options | Non
         return None
     if values["open_report"] and values.get("convert") == "later":
         raise CommandError("open_later")
+    if len(views := [f"--{name}" for name in ("quiet", "brief", "verbose") if values[name]]) > 1:
+        raise CommandError("one_view", options=" ".join(views))
     level = level_of(values["detail"])
     return Options(
         lang=lang,
@@ -209,6 +217,8 @@ def options_of(lang: Language, *, explain: bool, **values: Any) -> Options | Non
         ring=ring_of(values["ring"]),
         keep_text=not values["no_text"],
         quiet=values["quiet"],
+        brief=values["brief"],
+        verbose=values["verbose"],
         open_report=values["open_report"],
         convert=values.get("convert") or "now",
     )

@@ -9,17 +9,23 @@ from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import CODE, COMMAND, VLLM_CODE, VLLM_COMMAND, VLLM_FILES
 from tracellm.report.wording.changes import endings, queue_changes
 from tracellm.report.wording.quantities import byte_size, clip, duration, percent
-from tracellm.report.wording.safe_text import shorten, visible
+from tracellm.report.wording.safe_text import beginning, shorten, visible
 from tracellm.report.wording.titles import step_kind
+from tracellm.trace import names
+from tracellm.trace.model import Span
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
 
 __all__ = [
     "CLIENTS",
     "client_inputs",
+    "client_line",
     "client_rows",
+    "kv_line",
     "kv_rows",
+    "load_line",
     "load_rows",
+    "output_line",
     "real_vllm",
     "step_rows",
     "step_title",
@@ -34,20 +40,20 @@ PHASES = {
 }
 """The three phases of a step and their methods."""
 MOST_REQUESTS = 5
+_LONGEST_PROMPT, _LONGEST_OUTPUT = 24, 60  # characters, in one line
 
 
-def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
-    """Return why this client was chosen."""
+def client_rows(choice: ClientChoice, lang: str, *, explain: bool = True) -> list[Row]:
+    """Return why this client was chosen; with `explain`, also its purpose, its effect and how to get another."""
     inputs = [f"{name} = {value}: {origin}" for name, value, origin in client_inputs(choice, lang)]
     rule = [
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
         for client in reversed(CLIENTS)
     ]
-    rows = [
-        Row(text(lang, "client.what.heading"), [text(lang, "client.what")]),
-        Row(text(lang, "client.inputs"), inputs),
-        Row(text(lang, "client.rule"), rule),
-    ]
+    rows = [Row(text(lang, "client.inputs"), inputs), Row(text(lang, "client.rule"), rule)]
+    if not explain:
+        return rows
+    rows.insert(0, Row(text(lang, "client.what.heading"), [text(lang, "client.what")]))
     if (key := f"client.means.{choice.choice}") in texts(lang):
         rows.append(Row(text(lang, "client.means"), [text(lang, key)]))
     switch = []
@@ -150,6 +156,43 @@ def kv_rows(cache: KVCache, lang: str) -> list[Row]:
             memory = text(lang, "console.kv.of", bytes=memory, available=byte_size(cache.available_bytes))
         rows.append(Row(text(lang, "console.kv.memory"), [memory]))
     return rows
+
+
+def client_line(choice: ClientChoice, lang: str) -> str:
+    """Return the client and the rule that chose it, for the brief console."""
+    rule = text(lang, key) if (key := f"client.rule.{choice.choice}") in texts(lang) else "?"
+    return text(lang, "console.brief.client", choice=visible(choice.choice), rule=rule)
+
+
+def load_line(load: ModelLoad, lang: str) -> str:
+    """Return the model and where it is, for the brief console."""
+    return text(
+        lang,
+        "console.brief.load",
+        name=visible(load.architecture or load.source or "?"),
+        bytes=byte_size(load.bytes or 0),
+        dtype=visible(load.dtype or "?"),
+        device=visible(load.device or "?"),
+        time=duration(sum(stage.seconds for stage in load.stages)),
+    )
+
+
+def kv_line(cache: KVCache, lang: str) -> str:
+    """Return the size of the KV cache, for the brief console."""
+    lines = [line for row in kv_rows(cache, lang) for line in row.lines]
+    return text(lang, "console.brief.kv", what=text(lang, "console.brief.join").join(lines))
+
+
+def output_line(request: Span, request_id: str, lang: str) -> str:
+    """Return a finished request's prompt and output, or the number of its tokens in a recording without text."""
+    get = request.attributes.get
+    prompt, output = get(names.REQUEST_PROMPT), get(names.REQUEST_OUTPUT)
+    if output is None:
+        made = text(lang, "common.tokens", n=get(names.GEN_AI_OUTPUT_TOKENS) or 0)
+    else:
+        made = f'"{beginning(str(output), _LONGEST_OUTPUT)}"'
+    given = "" if prompt is None else f'"{beginning(str(prompt), _LONGEST_PROMPT)}" '
+    return text(lang, "console.brief.output", id=visible(request_id), prompt=given, output=made)
 
 
 def step_title(step: Step, lang: str) -> str:

@@ -14,7 +14,18 @@ from collections.abc import Container, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
+from tracellm.report.console.boxes import (
+    PHASES,
+    client_line,
+    client_rows,
+    kv_line,
+    kv_rows,
+    load_line,
+    load_rows,
+    output_line,
+    step_rows,
+    step_title,
+)
 from tracellm.report.console.terminal import Terminal, rows
 from tracellm.report.facts.coverage import cost, is_recorded, notes, skipped_calls
 from tracellm.report.facts.recording_time import share_of_generation
@@ -52,19 +63,43 @@ _LAST_SENDS = 64
 
 _LONGEST_ERROR = 500  # characters
 
+_MOST_OUTPUTS = 8
+"""Outputs of the brief console."""
+
 
 class Console:
     """The console's listener: call it with each span that ends, then `finish` it.
 
     It writes to stderr unless given another stream.
+
+    Args:
+        lang: language of the log.
+        stream: stream to write to.
+        quiet: print nothing.
+        brief: print a line for each part of the start-up, each group of steps and each output, instead of boxes.
+        explain: print what the client is for, and how to get another one.
+
+    Attributes:
+        has_explained: whether that was printed.
     """
 
     names = frozenset({*PHASES.values(), MAKING_ENGINE})
     """Spans it needs besides those with more than arguments and result (see probes/spans/live_feed.py)."""
 
-    def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        lang: Language = "en",
+        stream: TextIO | None = None,
+        *,
+        quiet: bool = False,
+        brief: bool = False,
+        explain: bool = True,
+    ) -> None:
+        self.has_explained = False
         self._lang = lang
         self._terminal = Terminal(stream, quiet=quiet)
+        self._quiet, self._brief, self._explain = quiet, brief, explain
+        self._outputs: list[Span] = []  # finished requests, of the brief console
         self._startup: list[Span] = []  # not printed yet
         self._clients = self._engines = 0  # numbers printed
         self._introduced: set[Hashable] = set()  # engines whose steps are no longer held back
@@ -89,6 +124,8 @@ class Console:
             self._requests += 1
             self._prompt_tokens += int(span.attributes.get(names.GEN_AI_INPUT_TOKENS) or 0)
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
+            if self._brief and len(self._outputs) < _MOST_OUTPUTS:
+                self._outputs.append(span)
         elif span.attributes.get(names.MESSAGE_OPERATION) == "send" and span.error is None:
             self._sent(span)
         elif is_about_startup(span) or (span.name == MAKING_ENGINE and client_choice(self._startup)):
@@ -110,6 +147,7 @@ class Console:
         self._print_startup()
         self._release()
         self._print_run()
+        self._print_outputs()
         seconds = manifest.get("duration_s")
         ending = text(
             self._lang,
@@ -119,16 +157,26 @@ class Console:
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
         self._terminal.line(ending, style="bold")
-        if crossed := self._messages_text():
-            self._terminal.line(text(self._lang, "console.crossed", what=crossed))
-        share = None if trace is None else share_of_generation(trace, manifest)
-        remarks = *notes(manifest, self._lang), *skipped_calls(manifest, self._lang), *cost(manifest, self._lang, share)
+        remarks = [*notes(manifest, self._lang), *skipped_calls(manifest, self._lang)]
+        if not self._brief:
+            if crossed := self._messages_text():
+                self._terminal.line(text(self._lang, "console.crossed", what=crossed))
+            share = None if trace is None else share_of_generation(trace, manifest)
+            remarks += cost(manifest, self._lang, share)
         for remark in remarks:
             self._terminal.line(remark)
         if report is not None:
             self._terminal.verbatim(text(self._lang, "console.report", path=visible(str(report))))
         if isinstance(error := manifest.get("error"), Mapping):  # last, since the traceback is far above
             self._terminal.line(self._error(error, str(manifest.get("cwd"))), style="red")
+
+    def _print_outputs(self) -> None:
+        """Print the prompts and outputs of the brief console, in the order of submission."""
+        for span in sorted(self._outputs, key=lambda span: span.start_ns):
+            request_id = self._request_names.shorten(str(span.attributes.get(names.REQUEST_ID, "?")))
+            self._terminal.brief(output_line(span, request_id, self._lang))
+        if self._outputs and (more := self._requests - len(self._outputs)):
+            self._terminal.brief(text(self._lang, "console.step.more", n=more))
 
     def _status(self, manifest: Mapping[str, Any]) -> str:
         """Return the outcome of the run, with its exit status if no exception explains it."""
@@ -191,9 +239,12 @@ class Console:
 
     def _print_client(self, choice: ClientChoice) -> None:
         self._clients += 1
-        self._terminal.box(
-            text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
-        )
+        if self._brief:
+            self._terminal.brief(client_line(choice, self._lang))
+        else:
+            title = text(self._lang, "client.title", choice=visible(choice.choice))
+            self._terminal.box(title, rows(client_rows(choice, self._lang, explain=self._explain)))
+            self.has_explained = self._explain and not self._quiet
         self._startup = [
             span for span in self._startup if names.CLIENT_CHOICE not in span.attributes and span.name != MAKING_ENGINE
         ]
@@ -207,10 +258,18 @@ class Console:
             return
         self._engines += 1
         self._introduced |= {engine_key(span) for span in spans}
-        if load := model_load(spans):
+        load, cache = model_load(spans), kv_cache(spans)
+        if self._brief:
+            if load:
+                self._terminal.brief(load_line(load, self._lang))
+            if cache:
+                self._terminal.brief(kv_line(cache, self._lang))
+            self._release(self._introduced)
+            return
+        if load:
             name = visible(load.architecture or load.source or "?")
             self._terminal.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
-        if cache := kv_cache(spans):
+        if cache:
             self._terminal.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
         self._release(self._introduced)
 
@@ -262,8 +321,8 @@ class Console:
         return self._request_names.in_step(read_step(span))
 
     def _print_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
-        """Print the first step of its kind in full; keep any other as the start of a run."""
-        if step.requests and step.kind not in self._shown:
+        """Print the first step of its kind in full, unless brief; keep any other as the start of a run."""
+        if not self._brief and step.requests and step.kind not in self._shown:
             self._shown.add(step.kind)
             title = f"{self._engine_prefix()}{step_title(step, self._lang)}"
             self._terminal.box(title, rows(step_rows(step, phases, self._lang, before)))
@@ -287,11 +346,13 @@ class Console:
             "tokens": run.tokens,
             "time": duration(run.nanoseconds / run.steps / 1e9),
         }
-        if run.steps == 1:
-            self._terminal.line(self._engine_prefix() + text(self._lang, "console.run", **values))
-        else:
-            last = run.last.attributes.get(names.STEP_INDEX)
-            self._terminal.line(self._engine_prefix() + text(self._lang, "console.runs", last=last, **values))
+        if run.steps > 1:
+            values["last"] = run.last.attributes.get(names.STEP_INDEX)
+        line = self._engine_prefix() + text(self._lang, "console.runs" if run.steps > 1 else "console.run", **values)
+        if self._brief:
+            self._terminal.brief(text(self._lang, "console.brief.join").join([line, *run.changes]))
+            return
+        self._terminal.line(line)
         for change in run.changes:
             self._terminal.line(change, indent=4)
 

@@ -67,6 +67,13 @@ class Terminal:
         """Print one line, wrapped at the terminal's width."""
         self._print(Padding(Text(content, style=style), (0, 0, 0, indent)))
 
+    def brief(self, content: str) -> None:
+        """Print one line, cut at the terminal's width; in a pipe or a file it is whole."""
+        if self._rich.is_terminal:
+            self._print(Text(content), no_wrap=True, overflow="ellipsis")
+        else:
+            self.verbatim(content)
+
     def verbatim(self, content: str) -> None:
         """Print one line that is never broken, such as a path to be copied."""
         self._print(Text(content), soft_wrap=True)

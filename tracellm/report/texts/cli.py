@@ -55,6 +55,8 @@ Examples:
     "them when a command first opens the run folder.",
     "cli.help.no_text": "Do not record prompts and generated text.",
     "cli.help.quiet": "Do not show the console log; problems are still reported.",
+    "cli.help.brief": "Show the console log in about twenty lines: client, model, KV cache, changed steps, outputs.",
+    "cli.help.verbose": "Show the explanations in the console log, also if you have seen them in an earlier run.",
     "cli.help.open": "Open report.html in the browser when it is written.",
     # after a run, besides the console's log
     "cli.report": "report: {path}",
@@ -95,6 +97,7 @@ Examples:
     "opened here: tracellm show, report, diff, check, export",
     "cli.error.convert_interrupted": "interrupted while converting {folder}. The records are complete; the next "
     "command that opens the folder converts them again",
+    "cli.error.one_view": "{options} exclude each other; give one of them",
     "cli.error.open_later": "--convert later writes no report for --open; leave out one of them",
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
@@ -305,6 +308,8 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.help.convert": "now（默认）：运行结束时转换记录并生成报告。later：首次有命令打开运行目录时再转换。",
     "cli.help.no_text": "不记录提示词和生成的文本。",
     "cli.help.quiet": "不显示控制台日志；仍会报告问题。",
+    "cli.help.brief": "用二十行左右显示控制台日志：客户端、模型、KV 缓存、有变化的 step、输出。",
+    "cli.help.verbose": "在控制台日志中显示讲解，即使以前的运行已经显示过。",
     "cli.help.open": "生成 report.html 后在浏览器中打开。",
     "cli.report": "报告：{path}",
     "cli.converting": "正在转换 {folder}",
@@ -339,6 +344,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.error.posix_only": "tracellm 只能在 Linux 和 macOS 上运行脚本，不支持 {system}。那里的记录可以在这里打开："
     "tracellm show、report、diff、check、export",
     "cli.error.convert_interrupted": "转换 {folder} 时被中断。记录是完整的，下一个打开该目录的命令会重新转换",
+    "cli.error.one_view": "{options} 互相排斥；只能指定其中一个",
     "cli.error.open_later": "--convert later 不生成报告，--open 没有可打开的文件；请去掉其中一个",
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 指定其他目录",
     "cli.error.no_runs": "{folder} 中还没有运行；可用 `tracellm run --explain SCRIPT` 生成",
