@@ -1,6 +1,7 @@
 """The text of one step: queues, token budget, KV cache blocks, batch, candidates and time."""
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def busy() -> Trace:
     calls = Calls()
     calls.leaf("EngineCore._initialize_kv_caches", **{names.KV_NUM_BLOCKS: 10, names.KV_BLOCK_SIZE: 4,
                names.CONFIG: ["max_num_seqs=4", "enable_prefix_caching=True"]})  # fmt: skip
-    ids = {piece: number for number, piece in enumerate(dict.fromkeys(sum(PROMPTS.values(), [])), 100)}
+    ids = {piece: number for number, piece in enumerate(dict.fromkeys(chain(*PROMPTS.values())), 100)}
     for request_id, prompt in PROMPTS.items():
         calls.leaf(names.REQUEST_SPAN, "request", **{
             names.REQUEST_ID: request_id, names.GEN_AI_INPUT_TOKENS: len(prompt),
@@ -87,8 +88,9 @@ STEPS = [
     facts("prefill", [("0", 9, 0, 0, "", "1-3"), ("1", 7, 4, 4, "1", "4-5")], 4, sampled={"0": " My", "1": "巴"},
           **{names.STEP_NEW: ["0", "1"]},
           **waiting(_2="token_budget given=0 wanted=5 left=0 budget=16", _3="behind request=2 cause=token_budget")),
-    facts("mixed", [("0", 1, 9, 0, "", ""), ("1", 1, 11, 0, "", ""), ("2", 5, 4, 4, "1", "6-7"), ("3", 5, 0, 0, "", "8-9")],
-          0, sampled={"0": " name", "1": "黎", "2": " Why", "3": "!"}, **{names.STEP_NEW: ["2", "3"]}),
+    facts("mixed", [("0", 1, 9, 0, "", ""), ("1", 1, 11, 0, "", ""), ("2", 5, 4, 4, "1", "6-7"),
+                    ("3", 5, 0, 0, "", "8-9")], 0,
+          sampled={"0": " name", "1": "黎", "2": " Why", "3": "!"}, **{names.STEP_NEW: ["2", "3"]}),
     facts("decode", [("0", 1, 10, 0, "", ""), ("1", 1, 12, 0, "", "9"), ("2", 1, 9, 0, "", "")], 1,
           sampled={"1": "。", "0": " is", "2": " did"},
           **{names.STEP_PREEMPTED: ["3"], names.STEP_FINISHED: ["0"], names.STEP_FINISH_REASONS: ["length"],
