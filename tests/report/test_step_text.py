@@ -28,8 +28,9 @@ PROMPTS = {
 def busy() -> Trace:
     """Return four steps of an engine with blocks of four tokens: prefix hits, a preemption, a return, an eviction."""
     calls = Calls()
-    calls.leaf("EngineCore._initialize_kv_caches", **{names.KV_NUM_BLOCKS: 10, names.KV_BLOCK_SIZE: 4,
-               names.CONFIG: ["max_num_seqs=4", "enable_prefix_caching=True"]})  # fmt: skip
+    startup: dict[str, Any] = {names.KV_NUM_BLOCKS: 10, names.KV_BLOCK_SIZE: 4,
+                               names.CONFIG: ["max_num_seqs=4", "enable_prefix_caching=True"]}  # fmt: skip
+    calls.leaf("EngineCore._initialize_kv_caches", **startup)
     ids = {piece: number for number, piece in enumerate(dict.fromkeys(chain(*PROMPTS.values())), 100)}
     for request_id, prompt in PROMPTS.items():
         calls.leaf(names.REQUEST_SPAN, "request", **{
@@ -37,7 +38,7 @@ def busy() -> Trace:
             names.REQUEST_PROMPT_TOKENS: [ids[piece] for piece in prompt], names.REQUEST_PROMPT_TEXTS: prompt,
         })  # fmt: skip
     for index, step in enumerate(STEPS, 1):
-        with calls("EngineCore.step_fn", **{names.STEP_INDEX: index, names.RECORDING_DURATION: 500}, **step):
+        with calls("EngineCore.step_fn", **(step | {names.STEP_INDEX: index, names.RECORDING_DURATION: 500})):
             calls.leaf("Scheduler.schedule")
             calls.leaf("GPUModelRunner._model_forward")
             calls.tick(90_000)

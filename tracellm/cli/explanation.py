@@ -61,6 +61,7 @@ class Explanation:
         keep_text: bool = True,
         quiet: bool = False,
         brief: bool = False,
+        live: bool = False,
         verbose: bool = False,
         convert: Convert = "now",
         overrides: Mapping[str, Any] | None = None,
@@ -74,7 +75,7 @@ class Explanation:
         self._keep_text = keep_text
         self._convert = convert
         self._progress = ConversionProgress(folder, lang)
-        self._console = Console(lang, quiet=quiet, brief=brief, explain=verbose or not explanations_seen())
+        self._console = _new_console(lang, quiet=quiet, brief=brief, live=live, verbose=verbose)
         self._recording = Recording(
             self.folder,
             script=script,
@@ -116,6 +117,7 @@ class Explanation:
             keep_text=options.keep_text,
             quiet=options.quiet,
             brief=options.brief,
+            live=options.live,
             verbose=options.verbose,
             convert=options.convert,
             overrides=overrides,
@@ -136,6 +138,12 @@ class Explanation:
 
         `terminated`: SIGTERM ends this process.
         """
+        try:
+            self._end(exit_status, error, terminated)
+        finally:
+            self._console.close()
+
+    def _end(self, exit_status: int, error: BaseException | None, terminated: bool) -> None:
         with self._progress:
             self._recording.stop(error)
         interrupted = type(error) is KeyboardInterrupt
@@ -274,6 +282,17 @@ def _program_name(argv0: str) -> str:
 
 def _as_list(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
+
+
+def _new_console(lang: Language, *, quiet: bool, brief: bool, live: bool, verbose: bool) -> Console:
+    """Return the console for these options; without a fitting terminal, --live has the usual one."""
+    if live:
+        from tracellm.report.console.live import COLUMNS, LINES, LiveConsole, fits
+
+        if fits(sys.stderr):
+            return LiveConsole(lang)
+        print_error(lang, "live_terminal", columns=COLUMNS, lines=LINES)
+    return Console(lang, quiet=quiet, brief=brief, explain=verbose or not explanations_seen())
 
 
 # -- run.json ----------------------------------------------------------------------------------------------------------

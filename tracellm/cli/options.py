@@ -146,6 +146,7 @@ def explain_options(function: _F) -> _F:
     for add in (
         open_option,
         option("--verbose", is_flag=True, help="cli.help.verbose"),
+        option("--live", is_flag=True, help="cli.help.live"),
         option("--brief", is_flag=True, help="cli.help.brief"),
         option("--quiet", "-q", is_flag=True, help="cli.help.quiet"),
         option("--no-text", is_flag=True, help="cli.help.no_text"),
@@ -174,6 +175,7 @@ class Options:
         keep_text: record prompts and generated text.
         quiet: print no console log.
         brief: print a line for each part of the start-up, each group of steps and each output.
+        live: show the engine's state at the foot of the terminal.
         verbose: print the explanations in the console log, also if this user has seen them.
         open_report: open report.html in the browser at the end.
         convert: when to convert records to spans. With `later` the run has no reports until then.
@@ -187,6 +189,7 @@ class Options:
     keep_text: bool
     quiet: bool
     brief: bool
+    live: bool
     verbose: bool
     open_report: bool
     convert: Convert
@@ -206,7 +209,7 @@ def options_of(lang: Language, *, explain: bool, **values: Any) -> Options | Non
         return None
     if values["open_report"] and values.get("convert") == "later":
         raise CommandError("open_later")
-    if len(views := [f"--{name}" for name in ("quiet", "brief", "verbose") if values[name]]) > 1:
+    if len(views := [f"--{name}" for name in ("quiet", "brief", "live", "verbose") if values[name]]) > 1:
         raise CommandError("one_view", options=" ".join(views))
     level = level_of(values["detail"])
     return Options(
@@ -218,6 +221,7 @@ def options_of(lang: Language, *, explain: bool, **values: Any) -> Options | Non
         keep_text=not values["no_text"],
         quiet=values["quiet"],
         brief=values["brief"],
+        live=values["live"],
         verbose=values["verbose"],
         open_report=values["open_report"],
         convert=values.get("convert") or "now",

@@ -339,6 +339,16 @@ class Console:
         run, self._run = self._run, None
         if run is None:
             return
+        line = self._run_line(run)
+        if self._brief:
+            self._terminal.brief(line)
+            return
+        self._terminal.line(line)
+        for change in run.changes:
+            self._terminal.line(change, indent=4)
+
+    def _run_line(self, run: "_Run") -> str:
+        """Return the line of alike steps; in the brief console with their changes."""
         values: dict[str, Any] = {
             "first": run.first.index,
             "kind": step_kind(run.first.kind, self._lang),
@@ -349,12 +359,10 @@ class Console:
         if run.steps > 1:
             values["last"] = run.last.attributes.get(names.STEP_INDEX)
         line = self._engine_prefix() + text(self._lang, "console.runs" if run.steps > 1 else "console.run", **values)
-        if self._brief:
-            self._terminal.brief(text(self._lang, "console.brief.join").join([line, *run.changes]))
-            return
-        self._terminal.line(line)
-        for change in run.changes:
-            self._terminal.line(change, indent=4)
+        return text(self._lang, "console.brief.join").join([line, *run.changes]) if self._brief else line
+
+    def close(self) -> None:
+        """End the use of the terminal; called even if the run fails before `finish`."""
 
 
 def _has_any(spans: Iterable[Span], attribute: str) -> bool:

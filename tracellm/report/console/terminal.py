@@ -47,10 +47,10 @@ class Terminal:
     """The stream that the console writes to."""
 
     def __init__(self, stream: TextIO | None, *, quiet: bool) -> None:
-        self._stream = stream or sys.stderr
+        self.stream = stream or sys.stderr
         self._closed = quiet
         self._seen_bars = 0.0
-        self._rich = RichConsole(file=self._stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
+        self._rich = RichConsole(file=self.stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
     def box(self, title: str, content: RenderableType) -> None:
         """Print a titled box; without a terminal, the title on a line of its own and the content indented."""
@@ -78,6 +78,22 @@ class Terminal:
         """Print one line that is never broken, such as a path to be copied."""
         self._print(Text(content), soft_wrap=True)
 
+    def rendered(self, parts: Sequence[RenderableType], width: int) -> list[str]:
+        """Return content as lines with the terminal's styles, cut at the width."""
+        with self._rich.capture() as written:
+            for part in parts:
+                self._rich.print(part, width=width, no_wrap=True, overflow="ellipsis")
+        return written.get().splitlines()
+
+    def raw(self, output: str) -> None:
+        """Write escape sequences at once, so that other threads do not write in between."""
+        if not self._closed:
+            try:
+                self.stream.write(output)
+                self.stream.flush()
+            except (OSError, ValueError):
+                self._closed = True
+
     def _print(self, *content: RenderableType, **options: Any) -> None:
         if self._closed:
             return
@@ -89,8 +105,8 @@ class Terminal:
             if not self._rich.is_terminal:
                 output = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
             with self._beside_progress_bars():
-                self._stream.write(output)
-                self._stream.flush()
+                self.stream.write(output)
+                self.stream.flush()
         except (OSError, ValueError):  # stderr was closed: the script and the recording go on
             self._closed = True
 
@@ -111,7 +127,7 @@ class Terminal:
                     bar.clear(nolock=True)
             elif (drawn := max((bar.last_print_t for bar in bars), default=0.0)) > self._seen_bars:
                 self._seen_bars = drawn
-                self._stream.write("\n")
+                self.stream.write("\n")
             yield
             if self._rich.is_terminal:
                 for bar in bars:
@@ -126,5 +142,5 @@ class Terminal:
         if started is None or bar.last_print_t < started + bar.delay:
             return False
         standard = (sys.stdout, sys.stderr)  # on a terminal these are one
-        both = self._rich.is_terminal and self._stream in standard and bar.fp in standard
-        return bool(both or bar.fp == self._stream)
+        both = self._rich.is_terminal and self.stream in standard and bar.fp in standard
+        return bool(both or bar.fp == self.stream)

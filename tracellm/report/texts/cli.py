@@ -56,6 +56,8 @@ Examples:
     "cli.help.no_text": "Do not record prompts and generated text.",
     "cli.help.quiet": "Do not show the console log; problems are still reported.",
     "cli.help.brief": "Show the console log in about twenty lines: client, model, KV cache, changed steps, outputs.",
+    "cli.help.live": "Show queues, token budget, KV cache and tokens per second at the foot of the terminal during the "
+    "run.",
     "cli.help.verbose": "Show the explanations in the console log, also if you have seen them in an earlier run.",
     "cli.help.open": "Open report.html in the browser when it is written.",
     # after a run, besides the console's log
@@ -97,6 +99,8 @@ Examples:
     "opened here: tracellm show, report, diff, check, export",
     "cli.error.convert_interrupted": "interrupted while converting {folder}. The records are complete; the next "
     "command that opens the folder converts them again",
+    "cli.error.live_terminal": "--live needs a terminal on stderr of at least {columns} columns and {lines} lines; the "
+    "log is shown instead",
     "cli.error.one_view": "{options} exclude each other; give one of them",
     "cli.error.open_later": "--convert later writes no report for --open; leave out one of them",
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
@@ -309,6 +313,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.help.no_text": "不记录提示词和生成的文本。",
     "cli.help.quiet": "不显示控制台日志；仍会报告问题。",
     "cli.help.brief": "用二十行左右显示控制台日志：客户端、模型、KV 缓存、有变化的 step、输出。",
+    "cli.help.live": "运行期间在终端底部显示队列、token 预算、KV 缓存和每秒 token 数。",
     "cli.help.verbose": "在控制台日志中显示讲解，即使以前的运行已经显示过。",
     "cli.help.open": "生成 report.html 后在浏览器中打开。",
     "cli.report": "报告：{path}",
@@ -344,6 +349,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.error.posix_only": "tracellm 只能在 Linux 和 macOS 上运行脚本，不支持 {system}。那里的记录可以在这里打开："
     "tracellm show、report、diff、check、export",
     "cli.error.convert_interrupted": "转换 {folder} 时被中断。记录是完整的，下一个打开该目录的命令会重新转换",
+    "cli.error.live_terminal": "--live 需要 stderr 是至少 {columns} 列、{lines} 行的终端；改为显示日志",
     "cli.error.one_view": "{options} 互相排斥；只能指定其中一个",
     "cli.error.open_later": "--convert later 不生成报告，--open 没有可打开的文件；请去掉其中一个",
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 指定其他目录",
