@@ -10,10 +10,9 @@ import time
 from collections import deque
 from typing import TextIO
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from tracellm.report.console.listener import Console
@@ -31,7 +30,7 @@ __all__ = ["COLUMNS", "LINES", "LiveConsole", "fits"]
 COLUMNS, LINES = 60, 16
 """Least size of the terminal."""
 
-_SECONDS = 0.5  # between two drawings, of some 3 ms each
+_SECONDS = 0.5  # between two drawings, of some 2 ms each
 _WINDOW_NS = 2_000_000_000  # over which tokens per second are counted
 _CHANGES = 4
 _HEIGHT = 5 + _CHANGES
@@ -176,14 +175,11 @@ class _Foot:
             if not _is_large(size):
                 return
             self._reserve(size)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True, style="bold", min_width=max(cell_len(heading) for heading, _ in rows))
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        for heading, content in rows:
-            table.add_row(Text(heading), Text(content))
+        head = max(cell_len(heading) for heading, _ in rows) + 2
+        facts = [Text.assemble((set_cell_size(heading, head), "bold"), content) for heading, content in rows]
         width = size.columns - 1
         rule = Rule(Text(title, style="bold"), align="left", style="cyan")
-        parts: list[RenderableType] = [rule, table, *(Text(line, style="dim") for line in lines)]
+        parts: list[RenderableType] = [rule, *facts, *(Text(line, style="dim") for line in lines)]
         drawn = self._terminal.rendered(parts, width)[:_HEIGHT]
         drawn += [""] * (_HEIGHT - len(drawn))
         first = size.lines - _HEIGHT + 1
