@@ -52,9 +52,46 @@ def test_a_damaged_recording_is_compared_and_told(run_folder: Path, tmp_path: Pa
     assert "all equal in both" in said.out
 
 
+def test_html_writes_a_page(
+    run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--html writes diff.html into the current directory, or the file given, and prints its path."""
+    monkeypatch.chdir(tmp_path)
+    said = command("diff", str(run_folder), str(run_folder), "--html")
+    assert (said.status, said.out, said.err) == (0, "comparison: diff.html\n", "")
+    assert "Only times differ" in (tmp_path / "diff.html").read_text(encoding="utf-8")
+    said = command("diff", str(run_folder), str(run_folder), "--lang", "zh", "--html", "mine.html")
+    assert (said.status, said.out) == (0, "对比：mine.html\n")
+    assert (tmp_path / "mine.html").read_text(encoding="utf-8").startswith('<!doctype html>\n<html lang="zh-CN">')
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--html", "nowhere/page.html"], "cannot write nowhere/page.html: No such file or directory"),
+        (["--html", "--markdown"], "--html and --markdown exclude each other"),
+    ],
+)
+def test_a_page_that_cannot_be_written(
+    options: list[str],
+    message: str,
+    run_folder: Path,
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that cannot be written, or two formats at once, is one line with status 2."""
+    monkeypatch.chdir(tmp_path)
+    said = command("diff", str(run_folder), str(run_folder), *options)
+    assert (said.status, said.out) == (2, "")
+    assert message in said.err
+    assert len(said.err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["diff", "--html", "one", "two"], "--html one would be the file to write; give --html after the two runs"),
         (["diff"], "diff takes two runs: tracellm diff RUN_A RUN_B"),
         (["diff", "one"], "diff takes two runs"),
         (["diff", "one", "two", "three"], "diff takes two runs"),

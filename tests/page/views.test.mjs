@@ -16,17 +16,17 @@ test("ranges are read and written as the recording has them", () => {
 });
 
 test("a request's segments are runs of steps in which it did the same", () => {
-  const own = segments(aRun().engines[0]).get(0);
+  const own = segments(aRun().engines[0].steps).get(0);
   assert.deepEqual(
     own.map(({ kind, first, last, tokens }) => [kind, first, last, tokens]),
     [["prefill", 0, 0, 8], ["decode", 1, 1, 1], ["preempted", 2, 2, 0], ["prefill", 3, 3, 10]],
   );
-  assert.deepEqual(segments(aRun().engines[0]).get(2).map(({ kind, first, last }) => [kind, first, last]), [["waiting", 0, 4]]);
+  assert.deepEqual(segments(aRun().engines[0].steps).get(2).map(({ kind, first, last }) => [kind, first, last]), [["waiting", 0, 4]]);
 });
 
 test("an address gives back the selection it was made from", () => {
   const run = aRun();
-  select({ engine: 0, step: 2, request: 1, block: 4 });
+  select(run, { engine: 0, step: 2, request: 1, block: 4 });
   assert.equal(toHash(run), "#step=3&request=1&block=4");
   assert.deepEqual(fromHash(run, toHash(run)), { engine: 0, step: 2, request: 1, block: 4 });
   assert.deepEqual(fromHash(run, "#step=99&request=nobody&block=x&engine=7"), {});

@@ -14,7 +14,7 @@ from tracellm.trace.compare.steps import FACETS
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step
 
-__all__ = ["lacks_sampled_tokens", "steps_part"]
+__all__ = ["differences", "lacks_sampled_tokens", "steps_part"]
 
 _MOST_REQUESTS = 8
 _MOST_RANGES = 12
@@ -59,6 +59,11 @@ def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
         ([text(lang, f"diff.steps.{facet}")], [_ranges(positions)]) for facet, positions in found.items() if positions
     ]
     return [Table(columns, tuple(rows))] if rows else []
+
+
+def differences(pair: StepPair, lang: str) -> str:
+    """Return the facets that differ in a pair of steps, separated by commas."""
+    return text(lang, "step.comma").join(text(lang, f"diff.steps.{facet}") for facet in pair.differs)
 
 
 def lacks_sampled_tokens(comparison: Comparison) -> bool:

@@ -8,7 +8,7 @@ import base64
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -23,7 +23,7 @@ from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
 from tracellm.trace.steps import Sampled, Step, steps
 
-__all__ = ["encode", "run_data"]
+__all__ = ["encode", "page_texts", "run_data"]
 
 MOST_CANDIDATES = 400_000
 """Candidates of all sampled tokens; later tokens are shown without theirs."""
@@ -31,7 +31,7 @@ MOST_CHARACTERS = 20_000
 """Characters of one prompt or output."""
 
 _TEXTS = ("page.", "step.", "held.", "finish.", "common.")
-"""Beginnings of the keys of the texts that the script shows."""
+"""Beginnings of the keys of the texts that the views of a run show."""
 
 
 def encode(content: bytes) -> str:
@@ -39,27 +39,32 @@ def encode(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
-def run_data(trace: Trace, lang: str, variants: Mapping[str, Trace] | None = None) -> dict[str, Any]:
-    """Return everything that the script shows, with its texts in all languages; `lang` is the first to show.
+def run_data(trace: Trace, variants: Mapping[str, Trace] | None = None, first: Sequence[str] = ()) -> dict[str, Any]:
+    """Return everything that the views of a run show.
 
-    The engines of the run's variants, by their names, follow those of the run.
+    Args:
+        trace: the run.
+        variants: the run's variants by their names; their engines follow those of the run.
+        first: ids of the first requests in the list; a request that the run lacks gets a row with its id alone.
     """
-    all_requests = _Requests(trace)
+    all_requests = _Requests(trace, first)
     candidates = _Candidates(all_requests.tokens)
     engines = _engines(trace, all_requests, candidates)
     for name, variant in (variants or {}).items():
         engines += _engines(variant, all_requests, candidates, what_if=name)
+    return {"engines": engines, "requests": all_requests.rows, "tokens": all_requests.tokens}
+
+
+def page_texts(lang: str, *more: str) -> dict[str, Any]:
+    """Return the script's texts in all languages; `lang` is the first to show, `more` are further prefixes of keys."""
+    prefixes = (*_TEXTS, *more)
     return {
         "lang": lang,
-        "texts": {language: _texts(language) for language in LANGUAGES},
-        "engines": engines,
-        "requests": all_requests.rows,
-        "tokens": all_requests.tokens,
+        "texts": {
+            language: {key: value for key, value in texts(language).items() if key.startswith(prefixes)}
+            for language in LANGUAGES
+        },
     }
-
-
-def _texts(lang: str) -> dict[str, str]:
-    return {key: value for key, value in texts(lang).items() if key.startswith(_TEXTS)}
 
 
 class _Requests:
@@ -68,9 +73,10 @@ class _Requests:
     Requests of several engines may have the same id.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, first: Sequence[str]) -> None:
         self._start = trace.spans[0].start_ns if trace.spans else 0
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = [{"id": request_id} for request_id in first]
+        self._reserved = {request_id: number for number, request_id in reversed(list(enumerate(first)))}
         self.tokens: dict[int, str] = {}
         self._by_span: dict[str, int] = {}
         self._by_id: dict[str, list[tuple[int, int]]] = {}
@@ -79,9 +85,9 @@ class _Requests:
         self._hits, self._preemptions = _cache_hits(trace), Counter(_preempted(trace))
         for request in requests(trace.spans):
             span = trace.by_id[request.span_id]
-            self._by_span[request.span_id] = len(self.rows)
-            self._by_id.setdefault(request.id, []).append((span.start_ns, len(self.rows)))
-            self.rows.append(self._row(request, span))
+            number = self._add(request.id, self._row(request, span))
+            self._by_span[request.span_id] = number
+            self._by_id.setdefault(request.id, []).append((span.start_ns, number))
 
     def _row(self, request: RequestFacts, span: Span) -> dict[str, Any]:
         self.tokens.update(zip(request.prompt_token_ids, request.prompt_token_texts, strict=False))
@@ -108,6 +114,15 @@ class _Requests:
             }
         )
 
+    def _add(self, request_id: str, row: dict[str, Any]) -> int:
+        """Add a row, and return its number: the one reserved for its id, or the next."""
+        number = self._reserved.pop(request_id, None)
+        if number is None:
+            self.rows.append(row)
+            return len(self.rows) - 1
+        self.rows[number] = row
+        return number
+
     def microseconds(self, time_ns: int) -> int:
         """Return a time as microseconds since the run's first span."""
         return (time_ns - self._start) // 1000
@@ -122,8 +137,8 @@ class _Requests:
         own = self._by_id.setdefault(request_id, [])
         before = bisect_right(own, time_ns, key=itemgetter(0))
         if not before:
-            own.insert(0, (0, len(self.rows)))
-            self.rows.append({"id": request_id, "name": self._names.shorten(request_id)})
+            row = {"id": request_id, "name": self._names.shorten(request_id)}
+            own.insert(0, (0, self._add(request_id, row)))
         return own[max(before - 1, 0)][1]
 
 

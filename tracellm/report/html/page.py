@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
 from typing import Any
@@ -19,7 +20,7 @@ from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.boundary_view import boundary_view
-from tracellm.report.html.data import encode, run_data
+from tracellm.report.html.data import encode, page_texts, run_data
 from tracellm.report.html.kernel_view import kernels_view
 from tracellm.report.html.linker import link
 from tracellm.report.html.request_view import requests_view
@@ -41,7 +42,7 @@ from tracellm.report.wording.titles import spans_text
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import STEP_SPAN
 
-__all__ = ["report_html"]
+__all__ = ["document", "environment", "report_html", "version"]
 
 _SECTIONS = {
     "client": ("client",),
@@ -62,25 +63,55 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     Raises:
         ValueError: there is no such language.
     """
-    style = _asset("templates", "style.css") + _asset("templates", "steps.css")
-    script = link("main.js", partial(_asset, "js"))
+    return document(
+        partial(_body, run_folder),
+        lang,
+        script="main.js",
+        styles=("style.css", "steps.css"),
+        data={**page_texts(lang), **run_data(run_folder.trace, run_folder.variants)},
+        title=run_view(run_folder, lang)["title"],
+        version=version(run_folder),
+    )
+
+
+def document(
+    body: Callable[[Language], str],
+    lang: Language,
+    *,
+    script: str,
+    styles: Sequence[str],
+    data: Mapping[str, Any],
+    title: str,
+    version: str,
+) -> str:
+    """Return an HTML document that loads nothing.
+
+    Args:
+        body: returns the document's body in a language.
+        lang: language to show first.
+        script: the module in js/ to run.
+        styles: style sheets in templates/.
+        data: what the script reads, as JSON.
+        title: title of the window, without invisible characters.
+        version: version of tracellm that recorded what is shown.
+    """
+    style = "".join(_asset("templates", name) for name in styles)
+    code = link(script, partial(_asset, "js"))
     (other,) = (language for language in LANGUAGES if language != lang)
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             html_lang=text(lang, "html.lang"),
-            body=Markup(_body(run_folder, lang)),
+            body=Markup(body(lang)),
             other_lang=other,
-            other_body=encode(_body(run_folder, other).encode()),
-            policy=_policy(style, script),
+            other_body=encode(body(other).encode()),
+            policy=_policy(style, code),
             style=Markup(style),
-            script=Markup(script),
-            data=encode(
-                json.dumps(run_data(run_folder.trace, lang, run_folder.variants), separators=(",", ":")).encode()
-            ),
-            title=run_view(run_folder, lang)["title"],
-            version=_version(run_folder),
+            script=Markup(code),
+            data=encode(json.dumps(data, separators=(",", ":")).encode()),
+            title=title,
+            version=version,
         )
     )
 
@@ -95,7 +126,7 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
     client = client_view(client_choice(startup), lang)
     context: dict[str, Any] = {
         "t": partial(text, lang),
-        "version": _version(run_folder),
+        "version": version(run_folder),
         "problems": problems_view(run_folder, lang),
         "notes": notes(manifest, lang),
         "missing_because": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
@@ -118,10 +149,11 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "has_steps": bool(trace.named(STEP_SPAN)),
         **about_view(manifest, lang),
     }
-    return _environment().get_template("body.html").render(context)
+    return environment().get_template("body.html").render(context)
 
 
-def _version(run_folder: RunFolder) -> str:
+def version(run_folder: RunFolder) -> str:
+    """Return the version of tracellm that recorded a run."""
     return visible(str(run_folder.manifest.get("tracellm", "?")))
 
 
@@ -134,16 +166,17 @@ def _arrow_spans(arrow: Message, lang: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return the templates of the pages."""
+    found = Environment(
         loader=PackageLoader("tracellm.report.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["with_code"] = _with_code
-    return environment
+    found.filters["with_code"] = _with_code
+    return found
 
 
 def _with_code(sentence: str) -> Markup:

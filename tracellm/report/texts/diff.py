@@ -14,8 +14,16 @@ Examples:
   tracellm run --explain --out in-process hello.py
   export VLLM_ENABLE_V1_MULTIPROCESSING=1
   tracellm run --explain --out two-processes hello.py
-  tracellm diff in-process two-processes""",
+  tracellm diff in-process two-processes
+  tracellm diff in-process two-processes --html""",
     "cli.help.diff.markdown": "Print Markdown.",
+    "cli.help.diff.html": "Write an HTML page with both runs step by step side by side. Default file: diff.html in the "
+    "current directory.",
+    "cli.diff.html": "comparison: {path}",
+    "cli.error.diff_html_last": "--html {value} would be the file to write; give --html after the two runs: tracellm "
+    "diff RUN_A RUN_B --html [FILE]",
+    "cli.error.diff_formats": "--html and --markdown exclude each other; leave out one of them",
+    "cli.error.diff_unwritable": "cannot write {path}: {reason}. Choose another file with --html FILE",
     "cli.error.diff_two": "diff takes two runs: tracellm diff RUN_A RUN_B",
     "cli.error.diff_problem": "damaged recording {run}: {problem}",
     # the verdict
@@ -134,6 +142,25 @@ Examples:
     "core in its own process runs one more step after requests finish.",
     "diff.steps.no_step": "(no such step)",
     "diff.steps.more": "... and {n:,} more",
+    # the page
+    "diff.page.kicker": "tracellm diff: two runs",
+    "diff.page.go": "Go to the first difference: step {n:,}",
+    "diff.page.only": "only {run} has this step",
+    "diff.page.side_by_side": "Side by side",
+    "diff.page.lead": "Both runs step by step, the first step of A beside the first of B and so on. ≠ marks what "
+    "differs. Two requests of one colour are the same request. Click a request, a step or a block to follow it. Arrow "
+    "keys move by one step, Page Up and Page Down by ten, Space plays.",
+    "diff.page.no_steps": "{run} has no step with a request. Only the other parts of this page compare it.",
+    "diff.page.script": "This part needs JavaScript. The steps that differ are listed below.",
+    "diff.page.footer": "Written by tracellm {version}: tracellm diff --html",
+    "diff.page.differs": "differs",
+    "diff.page.first": "first difference",
+    "diff.page.previous": "Previous difference",
+    "diff.page.next": "Next difference",
+    "diff.page.same": "Both did the same in this step.",
+    "diff.page.facets": "Differs: {names}",
+    "diff.page.no_step": "No step {n}.",
+    "diff.page.none": "No step.",
     # the requests
     "diff.requests": "Requests",
     "diff.requests.none": "Neither run has a request.",
@@ -164,8 +191,15 @@ ZH = {
   tracellm run --explain --out in-process hello.py
   export VLLM_ENABLE_V1_MULTIPROCESSING=1
   tracellm run --explain --out two-processes hello.py
-  tracellm diff in-process two-processes""",
+  tracellm diff in-process two-processes
+  tracellm diff in-process two-processes --html""",
     "cli.help.diff.markdown": "以 Markdown 格式打印。",
+    "cli.help.diff.html": "写成 HTML 页面，逐步并排显示两次运行。默认文件：当前目录下的 diff.html。",
+    "cli.diff.html": "对比：{path}",
+    "cli.error.diff_html_last": "--html 后的 {value} 会被当作要写的文件；请把 --html 放在两次运行之后："
+    "tracellm diff RUN_A RUN_B --html [FILE]",
+    "cli.error.diff_formats": "--html 和 --markdown 不能同时使用；请去掉其中一个",
+    "cli.error.diff_unwritable": "无法写入 {path}：{reason}。请用 --html FILE 指定其他文件",
     "cli.error.diff_two": "diff 需要两次运行：tracellm diff RUN_A RUN_B",
     "cli.error.diff_problem": "记录 {run} 有损坏：{problem}",
     "diff.comma": "，",
@@ -276,6 +310,24 @@ ZH = {
     "独立进程中的引擎核心在请求结束后会再执行一个 step。",
     "diff.steps.no_step": "（没有这个 step）",
     "diff.steps.more": "……还有 {n:,} 个",
+    "diff.page.kicker": "tracellm diff：两次运行",
+    "diff.page.go": "转到第一处不同：第 {n:,} 步",
+    "diff.page.only": "只有 {run} 有这一步",
+    "diff.page.side_by_side": "并排对比",
+    "diff.page.lead": "逐步并排查看两次运行：A 的第一步对 B 的第一步，依此类推。≠ 标出不同之处。"
+    "颜色相同的两个请求是同一个请求。"
+    "点击请求、步或 KV 缓存块即可跟踪。方向键移动一步，Page Up 与 Page Down 移动十步，空格键播放。",
+    "diff.page.no_steps": "{run} 没有包含请求的 step，只能在本页的其他部分中对比。",
+    "diff.page.script": "这一部分需要 JavaScript。不同的 step 列在下面。",
+    "diff.page.footer": "由 tracellm {version} 生成：tracellm diff --html",
+    "diff.page.differs": "不同",
+    "diff.page.first": "第一处不同",
+    "diff.page.previous": "上一处不同",
+    "diff.page.next": "下一处不同",
+    "diff.page.same": "这一步两边相同。",
+    "diff.page.facets": "不同之处：{names}",
+    "diff.page.no_step": "没有第 {n} 步。",
+    "diff.page.none": "没有 step。",
     "diff.requests": "请求",
     "diff.requests.none": "两次运行都没有请求。",
     "diff.requests.same": "共 {n:,} 个请求，token、文本和结束原因都相同。",

@@ -25,7 +25,7 @@ export function batchPanel(run, replay, state) {
   const total = /** @type {number} */ (starts.at(-1));
   return h(
     "section",
-    { class: "panel wide" },
+    { class: "panel wide", "data-shows": "tokens" },
     h("h4", {}, t("page.batch"), " ", h("small", {}, t("page.batch.lead"))),
     scheduled.length
       ? h(
@@ -104,7 +104,7 @@ function requestTokens(run, replay, state, [r, tokens, computed]) {
           ? line("slot_mapping", (_, i) => {
               const block = Math.floor(found[i] / engine.blockSize);
               const title = t("page.slot", { slot: found[i], block, offset: found[i] % engine.blockSize });
-              return h("button", { type: "button", class: "link", title, onclick: () => select({ block }) }, found[i]);
+              return h("button", { type: "button", class: "link", title, onclick: () => select(run, { block }) }, found[i]);
             })
           : null,
       ),

@@ -57,7 +57,7 @@ export function blocksPanel(run, replay, state) {
   }
   return h(
     "section",
-    { class: "panel wide" },
+    { class: "panel wide", "data-shows": "blocks" },
     h("h4", {}, t("page.blocks"), " ", h("small", {}, t("page.blocks.lead", { size: replay.engine.blockSize }))),
     h("p", { class: "sum" }, t("page.blocks.sum", { used: total - step.free, free: step.free, total, cached: cachedFree })),
     step.inconsistent && h("p", { class: "why" }, t("page.blocks.inconsistent")),
@@ -74,7 +74,7 @@ export function blocksPanel(run, replay, state) {
     ),
     h("div", { class: "blocks", role: "group", "aria-label": t("page.blocks") }, ...cells),
     shown < total && h("p", { class: "empty" }, t("page.blocks.unused", { first: shown + 1, last: total, n: total - shown })),
-    selected.block === null ? h("p", { class: "empty" }, t("page.block.choose")) : blockDetails(run, replay, state, used),
+    selected(run).block === null ? h("p", { class: "empty" }, t("page.block.choose")) : blockDetails(run, replay, state, used),
   );
 }
 
@@ -95,9 +95,9 @@ function blockCell(run, block, kind, title, label, fill = 1) {
       class: `cell ${kind}`,
       title,
       "aria-label": title,
-      "aria-pressed": String(selected.block === block),
+      "aria-pressed": String(selected(run).block === block),
       "data-block": block,
-      onclick: () => select({ block: selected.block === block ? null : block }),
+      onclick: () => select(run, { block: selected(run).block === block ? null : block }),
     },
     label,
     fill < 1 && h("i", { class: "unfilled", style: { height: `${100 * (1 - fill)}%` } }),
@@ -154,7 +154,7 @@ function lastBlock(replay) {
  * @param {Map<number, number[]>} used
  */
 function blockDetails(run, replay, state, used) {
-  const block = /** @type {number} */ (selected.block);
+  const block = /** @type {number} */ (selected(run).block);
   if (block === 0) return h("div", { class: "block-details" }, h("p", {}, t("page.block.null")));
   const own = used.get(block) ?? [];
   const content = state.cached.get(block);
@@ -235,7 +235,7 @@ function hashChain(run, replay, state, r, index) {
     `${t("page.block.chain")} `,
     ...before.flatMap((block, i) => [
       i ? " → " : "",
-      h("button", { type: "button", class: "link", onclick: () => select({ block }) }, block),
+      h("button", { type: "button", class: "link", onclick: () => select(run, { block }) }, block),
     ]),
   );
 }
@@ -279,10 +279,10 @@ function blockHistory(run, replay, block) {
           ...events.slice(0, MOST_EVENTS).map(([index, what]) =>
             h(
               "li",
-              { class: index === selected.step ? "now" : "" },
+              { class: index === selected(run).step ? "now" : "" },
               h(
                 "button",
-                { type: "button", class: "link", onclick: () => select({ step: index }) },
+                { type: "button", class: "link", onclick: () => select(run, { step: index }) },
                 t("page.step", { n: number(replay.engine.steps[index].n) }),
               ),
               ` ${what}`,

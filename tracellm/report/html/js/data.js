@@ -65,9 +65,11 @@
  * @property {number} maxNumSeqs
  * @property {Step[]} steps
  *
- * @typedef {object} Run
+ * @typedef {object} Texts the texts that the script shows, and the first language to show
  * @property {string} lang
  * @property {Record<string, Record<string, string>>} texts
+ *
+ * @typedef {object} Run
  * @property {Engine[]} engines
  * @property {Request[]} requests
  * @property {Record<string, string>} tokens text of each token id
@@ -83,10 +85,10 @@ export async function unpack(source) {
 }
 
 /**
- * Return the run's data.
- * @returns {Promise<Run>}
+ * Return the page's data.
+ * @returns {Promise<any>}
  */
-export async function readRun() {
+export async function readData() {
   return (await unpack(/** @type {HTMLElement} */ (document.getElementById("data")))).json();
 }
 
@@ -106,16 +108,24 @@ export function parseRanges(text) {
 }
 
 /**
- * Return numbers as ranges: `3-5, 9` for 3, 4, 5, 9.
- * @param {number[]} numbers
+ * Return the first and the last number of each range: 3 and 5, 9 and 9 for 3, 4, 5, 9.
+ * @param {Iterable<number>} numbers
  */
-export function formatRanges(numbers) {
-  /** @type {[number, number][]} */
+export function toRanges(numbers) {
+  /** @type {[first: number, last: number][]} */
   const runs = [];
   for (const number of numbers) {
     const last = runs.at(-1);
     if (last && last[1] + 1 === number) last[1] = number;
     else runs.push([number, number]);
   }
-  return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
+  return runs;
+}
+
+/**
+ * Return numbers as ranges: `3-5, 9` for 3, 4, 5, 9.
+ * @param {number[]} numbers
+ */
+export function formatRanges(numbers) {
+  return toRanges(numbers).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
 }

@@ -44,6 +44,19 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/**
+ * Replace an element's children. The focus moves on to the new element with the label of the one that had it.
+ * @param {HTMLElement} element
+ * @param {Node[]} children
+ */
+export function replaceKeepingFocus(element, children) {
+  const label = element.contains(document.activeElement) && document.activeElement?.getAttribute("aria-label");
+  const same = () => /** @type {HTMLElement[]} */ ([...element.querySelectorAll(`[aria-label="${CSS.escape(label || "")}"]`)]);
+  const which = label ? same().findIndex((one) => one === document.activeElement) : -1;
+  element.replaceChildren(...children);
+  if (which >= 0) same()[which]?.focus();
+}
+
 /** @param {Node | string | number} child */
 function asNode(child) {
   return child instanceof Node ? child : String(child);

@@ -1,14 +1,20 @@
 /** Requests and steps as one picture: a row for each request, and what it did in each step. */
 
+import { toRanges } from "./data.js";
 import { h, s } from "./dom.js";
 import { colour, shortName } from "./names.js";
 import { select, selected } from "./selection.js";
 import { duration, number, t, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
-/** @typedef {import("./data.js").Engine} Engine */
+/** @typedef {import("./data.js").Step} Step */
 
 /**
+ * @typedef {object} Columns the steps of a picture that is aligned with another
+ * @property {(Step | null)[]} steps null where only the other picture has a step
+ * @property {() => number} at returns the selected one
+ * @property {Set<number>} differing those that differ from the other picture's, in order
+ *
  * @typedef {object} Segment
  * @property {"waiting" | "prefill" | "decode" | "preempted" | "idle"} kind
  * @property {number} first index of the first step
@@ -25,15 +31,16 @@ const KINDS = { waiting: "page.kind.waiting", prefill: "page.prefill", decode: "
 
 /**
  * Return each request's segments: runs of steps in which it did the same. Prefill chunks stay apart.
- * @param {Engine} engine
+ * @param {(Step | null)[]} steps
  * @returns {Map<number, Segment[]>}
  */
-export function segments(engine) {
+export function segments(steps) {
   /** @type {Map<number, Segment[]>} */
   const found = new Map();
   /** @type {Set<number>} */
   const preempted = new Set();
-  engine.steps.forEach((step, index) => {
+  steps.forEach((step, index) => {
+    if (!step) return;
     /** @param {number} r @param {Segment["kind"]} kind @param {number} tokens */
     const add = (r, kind, tokens) => {
       const own = found.get(r) ?? [];
@@ -63,12 +70,14 @@ export function segments(engine) {
  * request and step.
  * @param {Run} run
  * @param {number} width
+ * @param {Columns} [columns] the selected engine's steps, unless the picture is aligned with another
  * @returns {{element: HTMLElement, update: () => void}}
  */
-export function ganttPicture(run, width) {
-  const engine = run.engines[selected.engine];
-  const rows = [...segments(engine)];
-  const count = engine.steps.length;
+export function ganttPicture(run, width, columns) {
+  const engine = run.engines[selected(run).engine];
+  const { steps, at, differing } = columns ?? { steps: engine.steps, at: () => selected(run).step, differing: new Set() };
+  const rows = [...segments(steps)].sort(([one], [other]) => (columns ? one - other : 0));
+  const count = steps.length;
   const scale = Math.min(28, Math.max((width - LABEL_WIDTH) / count, 0.2));
   const whole = LABEL_WIDTH + count * scale;
   const height = ROW_HEIGHT * Math.min(rows.length, MOST_ROWS) + 22;
@@ -76,32 +85,44 @@ export function ganttPicture(run, width) {
   const ticks = [];
   for (let index = every - 1; index < count; index += every) ticks.push(index);
   const cursor = s("rect", { class: "cursor", y: 0, width: Math.max(scale, 1.5), height });
-  const pictureRows = rows.slice(0, MOST_ROWS).map(([r, own], i) => ganttRow(run, engine, r, own, 20 + i * ROW_HEIGHT, scale));
+  const pictureRows = rows.slice(0, MOST_ROWS).map(([r, own], i) => ganttRow(run, steps, r, own, 20 + i * ROW_HEIGHT, scale));
+  const [first] = differing;
   const picture = s(
     "svg",
     { class: "gantt", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img", "aria-label": t("page.gantt") },
     cursor,
     ...ticks.map((index) =>
-      s("text", { class: "tick", x: LABEL_WIDTH + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(engine.steps[index].n)),
+      s("text", { class: "tick", x: LABEL_WIDTH + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(steps[index]?.n ?? index + 1)),
     ),
+    ...toRanges(differing).map(([from, to]) =>
+      s("rect", { class: "differs", x: LABEL_WIDTH + from * scale, y: 15, width: (to - from + 1) * scale, height: 3 }),
+    ),
+    first !== undefined && firstDifference(LABEL_WIDTH + first * scale, height),
     ...pictureRows,
   );
   picture.addEventListener("click", (event) => {
     const row = /** @type {SVGElement | null} */ (/** @type {Element} */ (event.target).closest("[data-request]"));
-    const step = Math.floor((event.clientX - picture.getBoundingClientRect().left - LABEL_WIDTH) / scale);
-    select({
+    const clicked = steps[Math.floor((event.clientX - picture.getBoundingClientRect().left - LABEL_WIDTH) / scale)];
+    select(run, {
       ...(row && { request: Number(row.dataset.request) }),
-      ...(step >= 0 && step < count && { step }),
+      ...(clicked && { step: engine.steps.indexOf(clicked) }),
     });
   });
   const update = () => {
-    cursor.setAttribute("x", String(LABEL_WIDTH + selected.step * scale));
-    for (const row of pictureRows) row.classList.toggle("chosen", Number(row.dataset.request) === selected.request);
+    cursor.setAttribute("x", String(LABEL_WIDTH + at() * scale));
+    for (const row of pictureRows) row.classList.toggle("chosen", Number(row.dataset.request) === selected(run).request);
   };
+  update();
   const element = h(
     "div",
     {},
-    h("ul", { class: "legend" }, ...Object.entries(KINDS).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), t(key)))),
+    h(
+      "ul",
+      { class: "legend" },
+      ...Object.entries(KINDS).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), t(key))),
+      differing.size > 0 && h("li", {}, h("i", { class: "gantt-key differs" }), t("diff.page.differs")),
+      differing.size > 0 && h("li", {}, h("i", { class: "gantt-key first" }, "≠"), t("diff.page.first")),
+    ),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.gantt") }, picture),
     rows.length > MOST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_ROWS })),
   );
@@ -110,13 +131,13 @@ export function ganttPicture(run, width) {
 
 /**
  * @param {Run} run
- * @param {Engine} engine
+ * @param {(Step | null)[]} steps
  * @param {number} r
  * @param {Segment[]} own
  * @param {number} y
  * @param {number} scale
  */
-function ganttRow(run, engine, r, own, y, scale) {
+function ganttRow(run, steps, r, own, y, scale) {
   return s(
     "g",
     { class: `row ${colour(r)}`, "data-request": r },
@@ -132,9 +153,24 @@ function ganttRow(run, engine, r, own, y, scale) {
           width: Math.max((segment.last - segment.first + 1) * scale - (scale > 3 ? 1 : 0), 0.4),
           height: waits ? 4 : ROW_HEIGHT - 5,
         },
-        s("title", {}, segmentTitle(run, engine, r, segment, t(KINDS[segment.kind]))),
+        s("title", {}, segmentTitle(run, steps, r, segment, t(KINDS[segment.kind]))),
       );
     }),
+  );
+}
+
+/**
+ * Return the mark of the first step that differs: a line with a sign on top.
+ * @param {number} x
+ * @param {number} height
+ */
+function firstDifference(x, height) {
+  return s(
+    "g",
+    { class: "first-difference" },
+    s("title", {}, t("diff.page.first")),
+    s("line", { x1: x, x2: x, y1: 0, y2: height }),
+    s("text", { x: x - 3, y: 11, "text-anchor": "end" }, "≠"),
   );
 }
 
@@ -152,15 +188,15 @@ function tickDistance(count, scale) {
 
 /**
  * @param {Run} run
- * @param {Engine} engine
+ * @param {(Step | null)[]} steps
  * @param {number} r
  * @param {Segment} segment
  * @param {string} kind
  */
-function segmentTitle(run, engine, r, segment, kind) {
-  const [first, last] = [engine.steps[segment.first], engine.steps[segment.last]];
-  const steps = first.n === last.n ? t("page.step", { n: first.n }) : t("page.steps", { first: first.n, last: last.n });
+function segmentTitle(run, steps, r, segment, kind) {
+  const [first, last] = /** @type {Step[]} */ ([steps[segment.first], steps[segment.last]]);
+  const range = first.n === last.n ? t("page.step", { n: first.n }) : t("page.steps", { first: first.n, last: last.n });
   const tokens = segment.tokens ? `, ${t("common.tokens", { n: segment.tokens })}` : "";
   const time = first.at === undefined ? "" : `, ${duration((last.at ?? 0) + (last.us ?? 0) - first.at)}`;
-  return `${visible(run.requests[r].id)}: ${kind}, ${steps}${tokens}${time}`;
+  return `${visible(run.requests[r].id)}: ${kind}, ${range}${tokens}${time}`;
 }

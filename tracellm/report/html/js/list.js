@@ -35,7 +35,7 @@ export function stepList(run) {
   );
   let shown = run;
   const fillRows = () => {
-    const { steps } = shown.engines[selected.engine];
+    const { steps } = shown.engines[selected(run).engine];
     const first = Math.max(0, Math.floor(frame.scrollTop / ROW_PIXELS) - 5);
     const last = Math.min(steps.length, first + Math.ceil((frame.clientHeight || 400) / ROW_PIXELS) + 10);
     rows.replaceChildren(...steps.slice(first, last).map((step, i) => stepRow(run, step, first + i)));
@@ -43,8 +43,8 @@ export function stepList(run) {
   /** @param {Run} [changed] */
   const update = (changed = run) => {
     shown = changed;
-    rows.style.height = `${shown.engines[selected.engine].steps.length * ROW_PIXELS}px`;
-    const top = selected.step * ROW_PIXELS;
+    rows.style.height = `${shown.engines[selected(run).engine].steps.length * ROW_PIXELS}px`;
+    const top = selected(run).step * ROW_PIXELS;
     const height = frame.clientHeight - ROW_PIXELS;
     if (top < frame.scrollTop || top + ROW_PIXELS > frame.scrollTop + height) {
       frame.scrollTop = Math.max(0, top - height / 2);
@@ -72,11 +72,11 @@ function stepRow(run, step, index) {
   return h(
     "div",
     {
-      class: `step-row${index === selected.step ? " chosen" : ""}`,
+      class: `step-row${index === selected(run).step ? " chosen" : ""}`,
       role: "row",
-      "aria-selected": String(index === selected.step),
+      "aria-selected": String(index === selected(run).step),
       style: { top: `${index * ROW_PIXELS}px` },
-      onclick: () => select({ step: index }),
+      onclick: () => select(run, { step: index }),
     },
     cell("step", h("strong", {}, number(step.n)), " ", h("span", { class: `tag ${step.kind}` }, t(`step.kind.${step.kind}`))),
     cell("tokens", known ? t("page.list.budget", { used: prefill + decode, budget: step.budget ?? 0, prefill, decode }) : "?"),

@@ -8,7 +8,7 @@
 import { h } from "./dom.js";
 import { questionAbout } from "./questions.js";
 import { Replay } from "./replay.js";
-import { onSelect, select, selected } from "./selection.js";
+import { onSelect, select, selected, shareSelection } from "./selection.js";
 import { number, t } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
@@ -40,30 +40,37 @@ export class Predictor {
     this.reached = new Map();
     /** @type {{key: string, run: Run, replay: Replay} | null} */
     this.shown = null;
-    this.reach(selected.step);
-    onSelect((before) => {
-      if (!before.predict) this.reached.clear();
-      this.reach(selected.step);
+    this.on = this.selected.predict;
+    this.reach(this.selected.step);
+    onSelect(run, () => {
+      if (!this.on) this.reached.clear();
+      this.on = this.selected.predict;
+      this.reach(this.selected.step);
     });
+  }
+
+  get selected() {
+    return selected(this.run);
   }
 
   /** @param {number} step */
   reach(step) {
-    this.reached.set(selected.engine, Math.max(step, this.reached.get(selected.engine) ?? 0));
+    this.reached.set(this.selected.engine, Math.max(step, this.reached.get(this.selected.engine) ?? 0));
   }
 
   /** Return the index of the last step that one may go to. */
   get limit() {
-    return selected.predict ? (this.reached.get(selected.engine) ?? 0) : Infinity;
+    return this.selected.predict ? (this.reached.get(this.selected.engine) ?? 0) : Infinity;
   }
 
   /** Return the run and the replay that the views show. */
   view() {
-    const { engine, step } = selected;
-    if (!selected.predict) return { run: this.run, replay: this.replays[engine] };
+    const { engine, step, predict } = this.selected;
+    if (!predict) return { run: this.run, replay: this.replays[engine] };
     const key = `${engine} ${step}`;
     if (this.shown?.key !== key) {
       const run = runUpTo(this.run, engine, step);
+      shareSelection(run, this.run);
       this.shown = { key, run, replay: new Replay(run.engines[engine], run.requests) };
     }
     return this.shown;
@@ -71,45 +78,45 @@ export class Predictor {
 
   /** Return whether a step follows the selected one. */
   get hasNext() {
-    return selected.step + 1 < this.run.engines[selected.engine].steps.length;
+    return this.selected.step + 1 < this.run.engines[this.selected.engine].steps.length;
   }
 
   /** Return the number of the step after the selected one. */
   get nextNumber() {
-    const step = this.run.engines[selected.engine].steps[selected.step + 1];
+    const step = this.run.engines[this.selected.engine].steps[this.selected.step + 1];
     return step ? number(step.n) : "";
   }
 
   /** Return the question about the step after the selected one, in the page's language. */
   get question() {
-    return questionAbout(this.run, this.replays[selected.engine], selected.step + 1);
+    return questionAbout(this.run, this.replays[this.selected.engine], this.selected.step + 1);
   }
 
   get answer() {
-    return this.answers.get(`${selected.engine} ${selected.step + 1}`);
+    return this.answers.get(`${this.selected.engine} ${this.selected.step + 1}`);
   }
 
   /** @param {number} choice */
   choose(choice) {
     const { question } = this;
     if (!question || this.answer || choice >= question.choices.length) return;
-    const step = this.run.engines[selected.engine].steps[selected.step + 1].n;
+    const step = this.run.engines[this.selected.engine].steps[this.selected.step + 1].n;
     const right = choice === question.right;
-    this.answers.set(`${selected.engine} ${selected.step + 1}`, { engine: selected.engine, step, kind: question.kind, choice, right });
-    this.reach(selected.step + 1);
-    select({});
+    this.answers.set(`${this.selected.engine} ${this.selected.step + 1}`, { engine: this.selected.engine, step, kind: question.kind, choice, right });
+    this.reach(this.selected.step + 1);
+    select(this.run, {});
   }
 
   /** Go on to the next step. */
   goOn() {
-    if (this.hasNext) select({ step: selected.step + 1 });
+    if (this.hasNext) select(this.run, { step: this.selected.step + 1 });
   }
 
   /** Forget all answers, and begin with the first step. */
   restart() {
     this.answers.clear();
     this.reached.clear();
-    select({ step: 0 });
+    select(this.run, { step: 0 });
   }
 
   /** Return the score: `{right, asked, answers}`. */
@@ -123,7 +130,7 @@ export class Predictor {
    * @param {string} key
    */
   key(key) {
-    if (!selected.predict) return false;
+    if (!this.selected.predict) return false;
     const open = !this.answer && this.question !== null;
     if (key === "Enter" && !open && this.hasNext) this.goOn();
     else if (/^[1-9]$/.test(key) && open) this.choose(Number(key) - 1);
@@ -147,7 +154,7 @@ export function predictViews(predictor, stopPlaying) {
       title: t("page.predict.lead"),
       onclick: () => {
         stopPlaying();
-        select({ predict: !selected.predict });
+        select(predictor.run, { predict: !predictor.selected.predict });
       },
     },
     t("page.predict"),
@@ -159,15 +166,15 @@ export function predictViews(predictor, stopPlaying) {
   const panel = h("section", { class: "quiz", "aria-label": t("page.predict") }, asked, verdict, foot);
   const update = () => {
     const found = predictor.score();
-    toggle.setAttribute("aria-pressed", String(selected.predict));
+    toggle.setAttribute("aria-pressed", String(predictor.selected.predict));
     score.textContent = found.asked ? t("page.predict.of", found) : "";
     score.hidden = !found.asked;
-    panel.hidden = !selected.predict;
+    panel.hidden = !predictor.selected.predict;
     const hadFocus = panel.contains(document.activeElement);
-    const question = selected.predict ? predictor.question : null;
-    asked.replaceChildren(...(selected.predict ? questionParts(predictor, question) : []));
+    const question = predictor.selected.predict ? predictor.question : null;
+    asked.replaceChildren(...(predictor.selected.predict ? questionParts(predictor, question) : []));
     verdict.replaceChildren(...(question && predictor.answer ? verdictParts(question, predictor.answer.right) : []));
-    foot.replaceChildren(...(selected.predict ? footParts(predictor, question) : []));
+    foot.replaceChildren(...(predictor.selected.predict ? footParts(predictor, question) : []));
     if (hadFocus) /** @type {HTMLElement | null} */ (panel.querySelector(".go-on") ?? panel.querySelector(".ask"))?.focus({ preventScroll: true });
   };
   return { controls: [toggle, score], panel, update };

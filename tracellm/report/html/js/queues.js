@@ -24,6 +24,7 @@ export function runningPanel(run, state) {
   const running = step.running ?? [];
   const limit = run.engines[0].maxNumSeqs;
   return queuePanel(
+    "running",
     t("page.running", { n: running.length }) + (limit ? ` ${t("page.running.limit", { n: limit })}` : ""),
     running.map((r) => {
       const row = scheduled.get(r);
@@ -56,6 +57,7 @@ export function waitingPanel(run, state) {
   const held = new Map((step.held ?? []).map((row) => [row[0], row]));
   const waiting = step.waiting ?? [];
   return queuePanel(
+    "waiting",
     t("page.waiting", { n: waiting.length + (step.moreWaiting ?? 0) }),
     waiting.map((r) => {
       const why = held.get(r);
@@ -67,15 +69,16 @@ export function waitingPanel(run, state) {
 }
 
 /**
+ * @param {string} shows
  * @param {string} title
  * @param {HTMLElement[]} entries
  * @param {number} unlisted
  */
-function queuePanel(title, entries, unlisted) {
+function queuePanel(shows, title, entries, unlisted) {
   const more = unlisted + Math.max(0, entries.length - MOST_QUEUED);
   return h(
     "section",
-    { class: "panel" },
+    { class: "panel", "data-shows": shows },
     h("h4", {}, title),
     entries.length || more
       ? h("ol", { class: "queue" }, ...entries.slice(0, MOST_QUEUED), more > 0 && h("li", {}, t("page.more", { n: more })))
@@ -106,7 +109,7 @@ export function budgetPanel(run, step) {
   const summary = t("page.budget.sum", { used: prefill + decode, budget, prefill, decode });
   return h(
     "section",
-    { class: "panel wide" },
+    { class: "panel wide", "data-shows": "tokens" },
     h("h4", {}, t("page.budget"), " ", h("small", {}, t("page.budget.setting"))),
     h("p", { class: "sum" }, summary),
     h(
@@ -119,7 +122,7 @@ export function budgetPanel(run, step) {
             class: `${colour(r)} ${isDecode ? "decode" : "prefill"}`,
             style: { width: `${(100 * tokens) / whole}%` },
             title: `${visible(run.requests[r].id)}: ${t("common.tokens", { n: tokens })}, ${t(isDecode ? "page.decode" : "page.prefill")}`,
-            onclick: () => select({ request: r }),
+            onclick: () => select(run, { request: r }),
           },
           tokens / whole > 0.04 && shortName(run.requests[r]),
         ),

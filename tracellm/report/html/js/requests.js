@@ -78,12 +78,12 @@ export function requestTable(run, replays) {
   };
   const update = () => {
     rows.forEach((row, r) => {
-      const chosen = selected.request === r;
+      const chosen = selected(run).request === r;
       row.classList.toggle("chosen", chosen);
       row.querySelector(".request-chip")?.setAttribute("aria-pressed", String(chosen));
     });
-    const chosen = selected.request;
-    details.replaceChildren(...(chosen === null ? [] : [requestDetails(run, replays[selected.engine], chosen)]));
+    const chosen = selected(run).request;
+    details.replaceChildren(...(chosen === null ? [] : [requestDetails(run, replays[selected(run).engine], chosen)]));
   };
   sortBy("");
   const element = h(
@@ -174,9 +174,9 @@ function requestDetails(run, replay, r) {
               "button",
               {
                 type: "button",
-                class: step === selected.step ? "piece now" : "piece",
+                class: step === selected(run).step ? "piece now" : "piece",
                 title: t("page.step", { n: replay.engine.steps[step].n }),
-                onclick: () => select({ step }),
+                onclick: () => select(run, { step }),
               },
               row[1] === null ? "•" : tokenText(run.tokens[row[1]]),
             ),

@@ -18,11 +18,11 @@ const MOST_PIECES = 160;
  */
 export function samplingPanel(run, replay, step) {
   const rows = [...(step.sampled ?? [])];
-  rows.sort((one, other) => Number(other[0] === selected.request) - Number(one[0] === selected.request));
+  rows.sort((one, other) => Number(other[0] === selected(run).request) - Number(one[0] === selected(run).request));
   const shape = step.logits ? `logits [${step.logits.map(number).join(", ")}]` : "";
   return h(
     "section",
-    { class: "panel wide" },
+    { class: "panel wide", "data-shows": "sampled" },
     h("h4", {}, t("page.sampling"), " ", h("small", {}, shape)),
     rows.length ? null : h("p", { class: "empty" }, t("page.sampling.none")),
     h("div", { class: "samples" }, ...rows.slice(0, MOST_SAMPLES).map((row) => sampleOf(run, replay, row))),
@@ -36,7 +36,7 @@ export function samplingPanel(run, replay, step) {
  * @param {any[]} row
  */
 function sampleOf(run, replay, [r, tokenId, probability, candidates, processors, left, drawnProbability, drawn]) {
-  const output = replay.outputsUpTo(r, selected.step);
+  const output = replay.outputsUpTo(r, selected(run).step);
   return h(
     "div",
     { class: "sample" },
@@ -95,9 +95,9 @@ function textSoFar(run, r, output) {
         "button",
         {
           type: "button",
-          class: step === selected.step ? "piece now" : "piece",
+          class: step === selected(run).step ? "piece now" : "piece",
           title: t("page.step", { n: step + 1 }),
-          onclick: () => select({ step, request: r }),
+          onclick: () => select(run, { step, request: r }),
         },
         row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•"),
       ),

@@ -1,6 +1,6 @@
 /**
- * The selected step, request and block. All views show the same selection, and the page's address has it:
- * `#step=7&request=3`.
+ * The selected step, request and block of a run. All views of a run show the same selection, and the page's address has
+ * it: `#step=7&request=3`.
  *
  * @typedef {object} Selection
  * @property {number} engine index of the engine
@@ -8,49 +8,82 @@
  * @property {number | null} request row of the request
  * @property {number | null} block
  * @property {boolean} predict whether the steps after the selected one are hidden, and a question is asked
+ *
+ * @typedef {object} Selectable a run, or what else has engines with numbered steps, and requests
+ * @property {{process: string, whatIf?: string, steps: {n: number}[]}[]} engines
+ * @property {{id: string}[]} requests
  */
 
-/** @type {Selection} */
-export const selected = { engine: 0, step: 0, request: null, block: null, predict: false };
+/** @type {WeakMap<Selectable, Selection>} */
+const selections = new WeakMap();
 
-/** @type {((before: Selection) => void)[]} */
-const listeners = [];
+/** @type {WeakMap<Selectable, Selectable>} */
+const originals = new WeakMap();
+
+/** @type {WeakMap<Selectable, ((change: Partial<Selection>) => void)[]>} */
+const listeners = new WeakMap();
 
 /**
- * Call `listener` after each change, with the selection before it.
- * @param {(before: Selection) => void} listener
+ * Let a part of a run have the run's selection.
+ * @param {Selectable} part
+ * @param {Selectable} run
  */
-export function onSelect(listener) {
-  listeners.push(listener);
+export function shareSelection(part, run) {
+  originals.set(part, run);
 }
 
 /**
- * Change the selection. The address changes with it, without a new entry in the history.
+ * Return what is selected in a run; `select` changes it.
+ * @param {Selectable} run
+ * @returns {Selection}
+ */
+export function selected(run) {
+  const original = originals.get(run) ?? run;
+  let selection = selections.get(original);
+  if (!selection) {
+    selection = { engine: 0, step: 0, request: null, block: null, predict: false };
+    selections.set(original, selection);
+  }
+  return selection;
+}
+
+/**
+ * Call `listener` with each change of a run's selection, after it.
+ * @param {Selectable} run
+ * @param {(change: Partial<Selection>) => void} listener
+ */
+export function onSelect(run, listener) {
+  listeners.set(run, [...(listeners.get(run) ?? []), listener]);
+}
+
+/**
+ * Change a run's selection.
+ * @param {Selectable} run
  * @param {Partial<Selection>} change
  */
-export function select(change) {
-  const before = { ...selected };
-  Object.assign(selected, change);
-  for (const listener of listeners) listener(before);
+export function select(run, change) {
+  Object.assign(selected(run), change);
+  for (const listener of listeners.get(originals.get(run) ?? run) ?? []) listener(change);
 }
 
 /**
  * Return the selection's part of an address.
- * @param {import("./data.js").Run} run
+ * @param {Selectable} run
  */
 export function toHash(run) {
+  const { engine, step, request, block, predict } = selected(run);
   const parts = new URLSearchParams();
-  if (selected.engine) parts.set("engine", String(selected.engine));
-  parts.set("step", String(run.engines[selected.engine].steps[selected.step].n));
-  if (selected.request !== null) parts.set("request", run.requests[selected.request].id);
-  if (selected.block !== null) parts.set("block", String(selected.block));
-  if (selected.predict) parts.set("predict", "1");
+  if (engine) parts.set("engine", String(engine));
+  parts.set("step", String(run.engines[engine].steps[step].n));
+  if (request !== null) parts.set("request", run.requests[request].id);
+  if (block !== null) parts.set("block", String(block));
+  if (predict) parts.set("predict", "1");
   return `#${parts}`;
 }
 
 /**
  * Return the selection that an address holds; what it does not name, or names wrongly, is left out.
- * @param {import("./data.js").Run} run
+ * @param {Selectable} run
  * @param {string} hash
  * @returns {Partial<Selection>}
  */
@@ -71,7 +104,7 @@ export function fromHash(run, hash) {
 
 /**
  * Return the index of the step with a number, or -1.
- * @param {import("./data.js").Engine} engine
+ * @param {{steps: {n: number}[]}} engine
  * @param {number} n
  */
 export function stepIndex(engine, n) {

@@ -12,12 +12,13 @@ import { duration, number, t, visible } from "./text.js";
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Step} Step */
 /** @typedef {import("./replay.js").Replay} Replay */
+/** @typedef {import("./selection.js").Selectable} Selectable */
 
 const SPEEDS = [1, 4, 16];
 
 /** Moves the selected step: by one, to the ends, or by itself. */
 export class Player {
-  /** @param {Run} run */
+  /** @param {Selectable} run */
   constructor(run) {
     this.run = run;
     /** @type {ReturnType<typeof setInterval> | null} */
@@ -31,14 +32,18 @@ export class Player {
     return this.timer !== null;
   }
 
+  get step() {
+    return selected(this.run).step;
+  }
+
   get last() {
-    return Math.min(this.limit(), this.run.engines[selected.engine].steps.length - 1);
+    return Math.min(this.limit(), this.run.engines[selected(this.run).engine].steps.length - 1);
   }
 
   /** @param {number} step */
   go(step) {
     const inside = Math.max(0, Math.min(this.last, step));
-    if (inside !== selected.step) select({ step: inside });
+    if (inside !== this.step) select(this.run, { step: inside });
   }
 
   /** Start, or stop. At the end it starts again from the first step. */
@@ -46,14 +51,14 @@ export class Player {
     if (this.timer !== null) {
       clearInterval(this.timer);
       this.timer = null;
-    } else if (!selected.predict) {
-      if (selected.step === this.last) this.go(0);
+    } else if (!selected(this.run).predict) {
+      if (this.step === this.last) this.go(0);
       this.timer = setInterval(() => {
-        if (selected.step === this.last) this.toggle();
-        else this.go(selected.step + 1);
+        if (this.step === this.last) this.toggle();
+        else this.go(this.step + 1);
       }, 1000 / this.speed);
     }
-    select({});
+    select(this.run, {});
   }
 
   /** @param {number} speed */
@@ -71,10 +76,10 @@ export class Player {
    */
   key(key) {
     const moves = /** @type {Record<string, () => void>} */ ({
-      ArrowRight: () => this.go(selected.step + 1),
-      ArrowLeft: () => this.go(selected.step - 1),
-      PageDown: () => this.go(selected.step + 10),
-      PageUp: () => this.go(selected.step - 10),
+      ArrowRight: () => this.go(this.step + 1),
+      ArrowLeft: () => this.go(this.step - 1),
+      PageDown: () => this.go(this.step + 10),
+      PageUp: () => this.go(this.step - 10),
       Home: () => this.go(0),
       End: () => this.go(this.last),
       " ": () => this.toggle(),
@@ -88,7 +93,7 @@ export class Player {
 /**
  * Return the bar with the slider and the buttons, and a function that brings it up to date. The elements stay, so that
  * a slider can be dragged while the rest of the page changes.
- * @param {Run} run
+ * @param {Selectable} run
  * @param {Player} player
  * @returns {{element: HTMLElement, update: () => void}}
  */
@@ -109,7 +114,7 @@ export function stepBar(run, player) {
       {
         "aria-label": t("page.engine"),
         hidden: run.engines.length < 2,
-        onchange: (/** @type {Event} */ event) => select({ engine: value(event), step: 0, block: null }),
+        onchange: (/** @type {Event} */ event) => select(run, { engine: value(event), step: 0, block: null }),
       },
       ...run.engines.map((_, i) => h("option", { value: i }, engineName(run, i))),
     )
@@ -124,34 +129,35 @@ export function stepBar(run, player) {
     { class: "step-bar", role: "toolbar", "aria-label": t("page.replay") },
     engines,
     button("|◀", "page.first", () => player.go(0)),
-    button("◀", "page.previous", () => player.go(selected.step - 1)),
+    button("◀", "page.previous", () => player.go(player.step - 1)),
     play,
-    button("▶", "page.next", () => player.go(selected.step + 1)),
+    button("▶", "page.next", () => player.go(player.step + 1)),
     button("▶|", "page.last", () => player.go(player.last)),
     slider,
     position,
     speed,
   );
   const update = () => {
-    const { steps } = run.engines[selected.engine];
-    const n = number(steps[selected.step].n);
-    engines.value = String(selected.engine);
+    const { engine, step, predict } = selected(run);
+    const { steps } = run.engines[engine];
+    const n = number(steps[step].n);
+    engines.value = String(engine);
     slider.max = String(player.last);
-    slider.value = String(selected.step);
+    slider.value = String(step);
     slider.setAttribute("aria-valuetext", t("page.step", { n }));
-    position.textContent = selected.predict ? t("page.step", { n }) : t("page.of", { n, all: number(/** @type {Step} */ (steps.at(-1)).n) });
+    position.textContent = predict ? t("page.step", { n }) : t("page.of", { n, all: number(steps[steps.length - 1].n) });
     play.textContent = player.playing ? "❙❙" : "▶▶";
     play.title = t(player.playing ? "page.pause" : "page.play");
     play.setAttribute("aria-label", play.title);
     play.setAttribute("aria-pressed", String(player.playing));
-    play.toggleAttribute("disabled", selected.predict);
+    play.toggleAttribute("disabled", predict);
   };
   return { element, update };
 }
 
 /**
  * Return an engine's name; that of a variant has the changed settings.
- * @param {Run} run
+ * @param {import("./selection.js").Selectable} run
  * @param {number} i
  */
 export function engineName(run, i) {
@@ -168,7 +174,7 @@ export function engineName(run, i) {
  * @param {Replay} replay
  */
 export function stepPanels(run, replay) {
-  const state = replay.at(selected.step);
+  const state = replay.at(selected(run).step);
   const sentences = changeSentences(run, state.step);
   return [
     h(
