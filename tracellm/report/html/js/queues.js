@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { colour, finishReason, heldReason, requestButton, shortName } from "./names.js";
 import { phases } from "./replay.js";
-import { select } from "./selection.js";
+import { select, selected } from "./selection.js";
 import { number, t, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
@@ -22,7 +22,7 @@ export function runningPanel(run, state) {
   const held = new Map((step.held ?? []).map((row) => [row[0], row]));
   const finished = new Map(step.finished ?? []);
   const running = step.running ?? [];
-  const limit = run.engines[0].maxNumSeqs;
+  const { maxNumSeqs: limit, blockSize } = run.engines[selected(run).engine];
   return queuePanel(
     "running",
     t("page.running", { n: running.length }) + (limit ? ` ${t("page.running.limit", { n: limit })}` : ""),
@@ -36,7 +36,7 @@ export function runningPanel(run, state) {
           h("span", { class: decode ? "tag decode" : "tag prefill" }, t(decode ? "page.decode" : "page.prefill")),
           ` ${t("page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 })}`,
         );
-        if (hit) notes.push(` · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (run.engines[0].blockSize || hit)) })}`);
+        if (hit) notes.push(` · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (blockSize || hit)) })}`);
       } else notes.push(t("page.idle"));
       if (step.new?.includes(r)) notes.push(` · ${t("page.new")}`);
       if (step.resumed?.includes(r)) notes.push(` · ${t("page.resumed")}`);
