@@ -46,7 +46,7 @@ def test_the_mark_is_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the mark cannot be left, every run shows the explanations."""
+    """Every run shows the explanations if the mark cannot be written, and none fails."""
     (tmp_path / "file").touch()
     for state in (os.devnull, str(tmp_path / "file"), str(tmp_path / ("x" * 300))):
         remember_explanations({"XDG_STATE_HOME": state})

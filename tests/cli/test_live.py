@@ -15,15 +15,14 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """\
-import time
+from pathlib import Path
 from tracellm import LLM, SamplingParams
 
 llm = LLM(max_num_seqs=2, max_model_len=128, num_gpu_blocks_override=32)
 print("begins", flush=True)
-for number in range(1000):
+for _ in range(10_000):
     llm.generate(["Hello", "你好", "The word;"], SamplingParams(max_tokens=8, ignore_eos=True), use_tqdm=False)
-    time.sleep(0.05)
-    if number == LAST:
+    if Path("drawn").exists():
         END
 print("ends")
 """
@@ -33,10 +32,13 @@ RESET = "\x1b[r"
 
 
 def run_live(
-    folder: Path, end: str, *options: str, columns: int = 80, lines: int = 30, last: int = 6, interrupt: bool = False
+    folder: Path, end: str, *options: str, columns: int = 80, lines: int = 30, interrupt: bool = False
 ) -> tuple[int, str]:
-    """Run a script with --live on a terminal; return the exit status and what the terminal got."""
-    (folder / "script.py").write_text(SCRIPT.replace("LAST", str(last)).replace("END", end), encoding="utf-8")
+    """Run a script with --live on a terminal; return the exit status and what the terminal got.
+
+    The script generates until the view was drawn, then runs `end`, or is interrupted.
+    """
+    (folder / "script.py").write_text(SCRIPT.replace("END", end), encoding="utf-8")
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     process = subprocess.Popen(
@@ -47,7 +49,7 @@ def run_live(
         env={**os.environ, "TERM": "xterm-256color"},
     )
     os.close(theirs)
-    output = b""
+    output, drawn = b"", False
     until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
@@ -57,9 +59,12 @@ def run_live(
         if not read:
             break
         output += read
-        if interrupt and b"\x1b7\x1b[22;1H" in output:  # the view was drawn
-            process.send_signal(signal.SIGINT)
-            interrupt = False
+        if not drawn and b"\x1b7\x1b[22;1H" in output:
+            drawn = True
+            if interrupt:
+                process.send_signal(signal.SIGINT)
+            else:
+                (folder / "drawn").touch()
     os.close(ours)
     return process.wait(timeout=60), output.decode()
 
@@ -99,7 +104,7 @@ def test_the_view_is_shown_and_ends(lang: str, columns: int, tmp_path: Path) -> 
 def test_the_terminal_is_whole_after_any_end(end: str, status: int, tmp_path: Path) -> None:
     """After an exception, `os._exit` and Ctrl-C, the view is gone and the outcome is printed."""
     interrupt = status == 130
-    ended, output = run_live(tmp_path, end, "--live", last=900 if interrupt else 6, interrupt=interrupt)
+    ended, output = run_live(tmp_path, end, "--live", interrupt=interrupt)
     assert ended == (-signal.SIGINT if interrupt else status)
     assert output.count("\x1b[1;21r") == output.count(RESET) == 1
     assert "tracellm: run " in output.split(RESET)[1]
@@ -112,7 +117,8 @@ def test_without_a_fitting_terminal_the_log_is_shown(lines: int | None, tmp_path
         "tracellm: --live needs a terminal on stderr of at least 60 columns and 16 lines; the log is shown instead"
     )
     if lines is not None:
-        _, output = run_live(tmp_path, "break", "--live", columns=140, lines=lines, last=1)
+        (tmp_path / "drawn").touch()  # it never is
+        _, output = run_live(tmp_path, "break", "--live", columns=140, lines=lines)
         assert "Client: InprocClient" in output
     else:
         (tmp_path / "script.py").write_text("print('plain')\n")

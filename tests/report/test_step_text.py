@@ -139,7 +139,7 @@ def test_a_run_with_little_recorded():
 
 
 def test_each_engine_has_its_step():
-    """Of two engines, each of which counts its steps from 1, both are shown, with their processes."""
+    """Two engines that both count their steps from 1 are both shown, with their processes."""
     one, other = Calls(process=Process(11, "EngineCore_0")), Calls(process=Process(12, "EngineCore_1"))
     for calls in (one, other):
         calls.leaf("EngineCore.step_fn", **step_facts(1, ["0"], new=True))

@@ -129,7 +129,7 @@ def test_the_list_has_every_step_and_selects_it(browser: Browser, page: Path):
 
 
 def test_a_list_of_many_steps_has_few_rows(browser: Browser, tmp_path: Path):
-    """Of a run of two thousand steps, only the rows in sight are elements."""
+    """Only the rows in sight are elements, in a run of two thousand steps."""
     file = tmp_path / "report.html"
     file.write_text(report_html(a_run_folder(a_run(decode_steps=2000, layers=0))), encoding="utf-8")
     _open(browser, file, "#step=1500")

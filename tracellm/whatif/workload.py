@@ -65,7 +65,7 @@ class RecordedRequest:
 
     @property
     def has_all_tokens(self) -> bool:
-        """Whether all token ids of prompt and output are recorded."""
+        """True if all token ids of prompt and output are recorded."""
         return len(self.prompt) == self.num_prompt and None not in self.tokens
 
 
