@@ -8,9 +8,10 @@ import pytest
 from tests.report.synthetic import a_run_folder, shown_html
 from tests.report.traces import Calls
 from tracellm.report.facts.findings import findings
+from tracellm.report.html.data import run_data
 from tracellm.report.texts import LANGUAGES
 from tracellm.trace import names
-from tracellm.trace.model import Trace
+from tracellm.trace.model import Span, Trace
 
 
 def a_step(
@@ -82,13 +83,13 @@ def test_a_batch_that_shrinks_is_found_at_the_first_small_step():
     steps = [a_step(index, full if index < 8 else {"0": (1, 5, "decode")}) for index in range(1, 11)]
     (found,) = findings(a_trace(*steps))
     assert (found.kind, found.step, found.values) == ("shrinking", 8, {"size": 1, "largest": 4, "steps": 3})
-    assert findings(a_trace(*steps[:8])) == []
+    assert findings(a_trace(*steps[:8])) == ()
 
 
 def test_a_quiet_run_has_no_findings():
     """A run in which nothing waits or is shared has none, and the page says so."""
-    assert findings(a_trace(a_step(1, {"a": (4, 0, "prefill")}), a_step(2, {"a": (1, 4, "decode")}))) == []
-    assert findings(Trace([])) == []
+    assert findings(a_trace(a_step(1, {"a": (4, 0, "prefill")}), a_step(2, {"a": (1, 4, "decode")}))) == ()
+    assert findings(Trace([])) == ()
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -100,3 +101,17 @@ def test_the_page_begins_with_them(lang):
         "#step=5&amp;request=b", "#step=2&amp;request=b", "#step=1&amp;request=a", "#step=4&amp;request=b"
     ]  # fmt: skip
     assert len(re.findall("<li>", part)) == 4
+
+
+def test_requests_of_one_id_keep_their_own_numbers():
+    """Hits and preemptions count for the request that had the id at that step, not for a later one of the same id."""
+    hit = a_step(1, {"0": (6, 16, "prefill")}, hits={"0": 16}, more={names.STEP_NEW: ["0"]})
+    preempted = a_step(2, {}, waiting=("0",), more={names.STEP_PREEMPTED: ["0"]})
+    trace = a_trace(hit, preempted, a_step(3, {"0": (6, 0, "prefill")}, more={names.STEP_NEW: ["0"]}))
+    first, _, third = trace.spans
+    lives = [
+        Span("llm_request", f"{i:032x}", f"{i:016x}", None, before.start_ns - 1, third.end_ns, {names.REQUEST_ID: "0"})
+        for i, before in ((100, first), (101, third))
+    ]
+    rows = run_data(Trace([*trace.spans, *lives]))["requests"]
+    assert [(row.get("hit"), row.get("preemptions")) for row in rows] == [(16, 1), (None, None)]

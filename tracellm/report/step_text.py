@@ -5,7 +5,6 @@ blocks. The page makes the same in html/js/queues.js, blocks.js, batch.js and sa
 """
 
 import io
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.recording_time import recording_by_step
-from tracellm.report.facts.requests import RequestFacts, requests
+from tracellm.report.facts.requests import RequestsByStep
 from tracellm.report.facts.step_parts import parts_by_step
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import finish_reason, held_reason
@@ -71,15 +70,14 @@ class _StepView:
         self._step = engine.steps[position]
         self._replay = BlockReplay(engine.block_size, prefix_caching=engine.prefix_caching)
         self._outputs: dict[str, list[Sampled]] = {}
-        lives = _Lives(trace)
+        self._requests = RequestsByStep(trace)
         for step in engine.steps[: position + 1]:
             self._changes = self._replay.apply(step)
-            lives.enter(step)
+            self._requests.enter(step)
             for request_id in step.new:
                 self._outputs.pop(request_id, None)
             for sampled in step.sampled:
                 self._outputs.setdefault(sampled.request_id, []).append(sampled)
-        self._lives = lives
         holders = [*self._replay.tables, *(block.request_id for block in self._replay.cached.values())]
         self._labels = _labels(dict.fromkeys(holders))
 
@@ -285,15 +283,15 @@ class _StepView:
 
     def _token(self, request_id: str, position: int) -> tuple[int | None, str]:
         """Return the id and the text of a request's token."""
-        life = self._lives.get(request_id)
-        prompt = (life.input_tokens or 0) if life else 0
-        if life is not None and position < prompt:
-            if position >= len(life.prompt_token_ids):
+        request = self._requests.get(request_id)
+        prompt = (request.input_tokens or 0) if request else 0
+        if request is not None and position < prompt:
+            if position >= len(request.prompt_token_ids):
                 return None, "•"
-            piece = life.prompt_token_texts[position] if position < len(life.prompt_token_texts) else None
-            return life.prompt_token_ids[position], _token_text(piece)
+            piece = request.prompt_token_texts[position] if position < len(request.prompt_token_texts) else None
+            return request.prompt_token_ids[position], _token_text(piece)
         made = self._outputs.get(request_id, [])
-        if life is None or position - prompt >= len(made):
+        if request is None or position - prompt >= len(made):
             return None, "•"
         return made[position - prompt].token_id, _token_text(made[position - prompt].text)
 
@@ -374,30 +372,6 @@ class _StepView:
         rest = (" " * indent + line)[len(lines[0].plain) :].lstrip()
         others = Text(rest).wrap(_console(), self._width - hanging, overflow="fold")
         return [first, *(" " * hanging + part.plain.rstrip() for part in others)]
-
-
-class _Lives:
-    """The life of each request id at a step: that which the steps link to, or the last one submitted before."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._by_span = {life.span_id: life for life in requests(trace.spans)}
-        self._by_id: dict[str, list[tuple[int, RequestFacts]]] = {}
-        for life in self._by_span.values():
-            self._by_id.setdefault(life.id, []).append((trace.by_id[life.span_id].start_ns, life))
-        self._linked: dict[str, RequestFacts] = {}
-        self._now = 0
-
-    def enter(self, step: Step) -> None:
-        """Advance to a step."""
-        found = (self._by_span.get(link.span_id) for link in step.span.links)
-        self._linked |= {life.id: life for life in found if life is not None}
-        self._now = step.span.end_ns
-
-    def get(self, request_id: str) -> RequestFacts | None:
-        """Return the life of a request id."""
-        own = self._by_id.get(request_id, [])
-        before = bisect_right([start for start, _ in own], self._now)
-        return self._linked.get(request_id) or (own[max(before - 1, 0)][1] if own else None)
 
 
 def _labels(ids: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step, engine_key, steps
 
-__all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "engine_of", "step_rows", "step_text", "steps_table"]
+__all__ = ["drawn_from", "step_rows", "step_text", "steps_table"]
 
 _MOST_REQUESTS = 8
 _LONGEST_TEXT = 60

@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any
 
 from tracellm.report.facts.engines import EngineFacts, engines
-from tracellm.report.facts.requests import request_times
+from tracellm.report.facts.requests import RequestsByStep, request_times
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Held, Step
 
@@ -36,13 +37,14 @@ class Finding:
     held: Held | None = None
 
 
-def findings(trace: Trace) -> list[Finding]:
+@per_trace
+def findings(trace: Trace) -> tuple[Finding, ...]:
     """Return all findings, engine by engine, kind by kind, each kind in the order of the steps."""
     found: list[Finding] = []
     for number, engine in enumerate(engines(trace)):
         for kind in (_preemptions, _waits, _pieces, _hits, _shrinking):
             found += kind(number, engine)
-    return [*found, *_slow_first_tokens(trace)]
+    return (*found, *_slow_first_tokens(trace))
 
 
 def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
@@ -129,19 +131,22 @@ def _hits(number: int, engine: EngineFacts) -> Iterable[Finding]:
 def _slow_first_tokens(trace: Trace) -> Iterable[Finding]:
     """Yield a finding for each request whose first token took more than SLOW times the median."""
     times = request_times(trace)
-    begun: dict[str, tuple[int, Step]] = {}
+    begun: dict[str, tuple[int, Step, str]] = {}
     for number, engine in enumerate(engines(trace)):
+        by_step = RequestsByStep(trace)
         for step in engine.steps:
-            for request in step.requests:
-                begun.setdefault(request.request_id, (number, step))
-    own = {id: times[id] for id in begun if id in times and times[id].first_token is not None}
-    if len(own) < 3:
+            by_step.enter(step)
+            for scheduled in step.requests:
+                if (request := by_step.get(scheduled.request_id)) is not None:
+                    begun.setdefault(request.span_id, (number, step, request.id))
+    waited = {span_id: first for span_id in begun if (first := times[span_id].first_token) is not None}
+    if len(waited) < 3:
         return
-    middle = median(time.first_token or 0.0 for time in own.values())
-    for request_id, time in own.items():
-        if (time.first_token or 0.0) > SLOW * middle:
-            number, step = begun[request_id]
-            values = {"time": time.first_token, "median": middle, "queued": time.queued or 0.0}
+    middle = median(waited.values())
+    for span_id, first in waited.items():
+        if first > SLOW * middle:
+            number, step, request_id = begun[span_id]
+            values = {"time": first, "median": middle, "queued": times[span_id].queued or 0.0}
             yield Finding("slow", number, step.index, request_id, values)
 
 

@@ -4,15 +4,27 @@ A request's span is recorded by the process that submitted it. The steps that se
 link to the span.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from tracellm.trace import names
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.steps import STEP_SPAN, steps
+from tracellm.trace.steps import STEP_SPAN, Step, steps
 
-__all__ = ["RequestFacts", "RequestTimes", "as_int", "as_list", "as_text", "request_times", "requests"]
+__all__ = [
+    "RequestFacts",
+    "RequestTimes",
+    "RequestsByStep",
+    "as_int",
+    "as_list",
+    "as_text",
+    "request_times",
+    "requests",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +123,41 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
         for id, span in request_spans.items()
     }
     return times | {id: times[span_id] for id, span_id in by_id.items()}
+
+
+class RequestsByStep:
+    """The recorded request behind each id at a step: the one that the steps link to, or the last one submitted before.
+
+    Requests may share an id: those of several engines, and those of one engine after each other.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._by_span, self._by_id = _index(trace)
+        self._linked: dict[str, RequestFacts] = {}
+        self._now = 0
+
+    def enter(self, step: Step) -> None:
+        """Advance to a step of the engine; steps are entered in their order."""
+        found = (self._by_span.get(link.span_id) for link in step.span.links)
+        self._linked |= {request.id: request for request in found if request is not None}
+        self._now = step.span.end_ns
+
+    def get(self, request_id: str) -> RequestFacts | None:
+        """Return the request, or None if no request of this id is recorded."""
+        if (linked := self._linked.get(request_id)) is not None:
+            return linked
+        own = self._by_id.get(request_id)
+        return None if own is None else own[max(bisect_right(own, self._now, key=itemgetter(0)) - 1, 0)][1]
+
+
+@per_trace
+def _index(trace: Trace) -> tuple[dict[str, RequestFacts], dict[str, list[tuple[int, RequestFacts]]]]:
+    """Return the requests by the ids of their spans, and by their own ids with their submissions, in order."""
+    by_span = {request.span_id: request for request in requests(trace.spans)}
+    by_id: dict[str, list[tuple[int, RequestFacts]]] = {}
+    for request in by_span.values():
+        by_id.setdefault(request.id, []).append((trace.by_id[request.span_id].start_ns, request))
+    return by_span, by_id
 
 
 def _params(span: Span) -> tuple[tuple[str, str], ...]:

@@ -6,22 +6,25 @@ changed: js/replay.js makes the state of every step from them. js/data.js descri
 
 import base64
 import zlib
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.recording_time import recording_by_step
-from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
+from tracellm.report.facts.requests import (
+    RequestFacts,
+    RequestsByStep,
+    RequestTimes,
+    request_times,
+    requests,
+)
 from tracellm.report.facts.step_parts import parts_by_step
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.wording.request_names import RequestNames
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import Sampled, Step, steps
+from tracellm.trace.steps import Sampled, Step
 
 __all__ = ["encode", "page_texts", "run_data"]
 
@@ -68,26 +71,20 @@ def page_texts(lang: str, *more: str) -> dict[str, Any]:
 
 
 class _Requests:
-    """Rows of requests; steps name requests by the numbers of their rows.
-
-    Requests of several engines may have the same id.
-    """
+    """Rows of requests; steps name requests by the numbers of their rows."""
 
     def __init__(self, trace: Trace, first: Sequence[str]) -> None:
-        self._start = trace.spans[0].start_ns if trace.spans else 0
+        self.trace = trace
+        self.tokens: dict[int, str] = {}
         self.rows: list[dict[str, Any]] = [{"id": request_id} for request_id in first]
         self._reserved = {request_id: number for number, request_id in reversed(list(enumerate(first)))}
-        self.tokens: dict[int, str] = {}
-        self._by_span: dict[str, int] = {}
-        self._by_id: dict[str, list[tuple[int, int]]] = {}
+        self._start = trace.spans[0].start_ns if trace.spans else 0
         self._names = RequestNames()
         self._times = request_times(trace)
-        self._hits, self._preemptions = _cache_hits(trace), Counter(_preempted(trace))
+        self._by_span: dict[str, int] = {}
+        self._without_span: dict[str, int] = {}
         for request in requests(trace.spans):
-            span = trace.by_id[request.span_id]
-            number = self._add(request.id, self._row(request, span))
-            self._by_span[request.span_id] = number
-            self._by_id.setdefault(request.id, []).append((span.start_ns, number))
+            self._by_span[request.span_id] = self._add(request.id, self._row(request, trace.by_id[request.span_id]))
 
     def _row(self, request: RequestFacts, span: Span) -> dict[str, Any]:
         self.tokens.update(zip(request.prompt_token_ids, request.prompt_token_texts, strict=False))
@@ -103,8 +100,6 @@ class _Requests:
                 "promptTokens": request.prompt_token_ids,
                 "numPrompt": request.input_tokens,
                 "numOutput": request.output_tokens,
-                "hit": self._hits.get(request.id),
-                "preemptions": self._preemptions[request.id],
                 **_microseconds(self._times.get(request.span_id)),
                 "reason": request.finish_reason,
                 "error": request.error,
@@ -127,33 +122,14 @@ class _Requests:
         """Return a time as microseconds since the run's first span."""
         return (time_ns - self._start) // 1000
 
-    def linked(self, step: Step) -> dict[str, int]:
-        """Return the numbers of the requests that a step links to, by their ids."""
-        numbers = (self._by_span.get(link.span_id) for link in step.span.links)
-        return {self.rows[number]["id"]: number for number in numbers if number is not None}
-
-    def submitted_before(self, request_id: str, time_ns: int) -> int:
-        """Return the last request of this id submitted before a time; a request without a span gets a new row."""
-        own = self._by_id.setdefault(request_id, [])
-        before = bisect_right(own, time_ns, key=itemgetter(0))
-        if not before:
+    def number(self, request: RequestFacts | None, request_id: str) -> int:
+        """Return the number of a request; an id whose request has no span gets a row of its own."""
+        if request is not None:
+            return self._by_span[request.span_id]
+        if request_id not in self._without_span:
             row = {"id": request_id, "name": self._names.shorten(request_id)}
-            own.insert(0, (0, self._add(request_id, row)))
-        return own[max(before - 1, 0)][1]
-
-
-def _cache_hits(trace: Trace) -> dict[str, int]:
-    """Return the tokens of each request's prompt that came from the prefix cache when it began."""
-    found: dict[str, int] = {}
-    for step in steps(trace):
-        for request in step.requests:
-            if request.prefix_hit_tokens and request.request_id in step.new:
-                found[request.request_id] = request.prefix_hit_tokens
-    return found
-
-
-def _preempted(trace: Trace) -> Iterable[str]:
-    return (request_id for step in steps(trace) for request_id in step.preempted)
+            self._without_span[request_id] = self._add(request_id, row)
+        return self._without_span[request_id]
 
 
 def _microseconds(times: RequestTimes | None) -> dict[str, int]:
@@ -168,21 +144,25 @@ class _Numbers:
     """Numbers of requests by the ids that one engine uses; `enter` moves to the next step."""
 
     def __init__(self, all_requests: _Requests) -> None:
-        self._requests = all_requests
-        self._linked: dict[str, int] = {}
-        self._step_ends = 0
-
-    def enter(self, step: Step) -> None:
-        """Use the ids as this step does: its links, or those of earlier steps, decide between requests of one id."""
-        self._linked |= self._requests.linked(step)
-        self._step_ends = step.span.end_ns
+        self._all_requests = all_requests
+        self._by_step = RequestsByStep(all_requests.trace)
+        self.enter = self._by_step.enter
 
     def __call__(self, request_id: str) -> int:
-        number = self._linked.get(request_id)
-        return self._requests.submitted_before(request_id, self._step_ends) if number is None else number
+        return self._all_requests.number(self._by_step.get(request_id), request_id)
 
     def all(self, request_ids: Iterable[str]) -> list[int]:
         return [self(request_id) for request_id in request_ids]
+
+    def count(self, step: Step) -> None:
+        """Add a recorded step's prefix cache hits and preemptions to the rows of its requests."""
+        rows = self._all_requests.rows
+        for request in step.requests:
+            if request.prefix_hit_tokens and request.request_id in step.new:
+                rows[self(request.request_id)]["hit"] = request.prefix_hit_tokens
+        for request_id in step.preempted:
+            row = rows[self(request_id)]
+            row["preemptions"] = row.get("preemptions", 0) + 1
 
 
 def _engines(
@@ -205,7 +185,7 @@ def _engines(
                 "maxNumSeqs": _as_int(engine.settings.get("max_num_seqs", "")),
                 "steps": [
                     _step(step, replay, number, candidates)
-                    | ({} if what_if else _times(step, all_requests, recording, parts))
+                    | ({} if what_if else _recorded(step, number, all_requests, recording, parts))
                     for step in engine.steps
                 ],
             }
@@ -217,9 +197,15 @@ def _as_int(value: str) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def _times(
-    step: Step, all_requests: _Requests, recording: Mapping[str, int], parts: Mapping[str, Mapping[str, int]]
+def _recorded(
+    step: Step,
+    number: _Numbers,
+    all_requests: _Requests,
+    recording: Mapping[str, int],
+    parts: Mapping[str, Mapping[str, int]],
 ) -> dict[str, Any]:
+    """Return the times of a recorded step, and count it in the rows of its requests."""
+    number.count(step)
     return _without_empty(
         {
             "at": all_requests.microseconds(step.span.start_ns),

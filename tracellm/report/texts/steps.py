@@ -6,7 +6,6 @@ EN = {
     # common
     "common.requests": "{n:request|requests}",
     "common.tokens": "{n:token|tokens}",
-    "common.blocks": "{n:block|blocks}",
     "common.steps": "{n:step|steps}",
     "common.status.running": "still running, or killed",
     "common.status.finished": "finished",
@@ -61,7 +60,6 @@ ZH = {
     # common
     "common.requests": "{n:,} 个请求",
     "common.tokens": "{n:,} 个 token",
-    "common.blocks": "{n:,} 个块",
     "common.steps": "{n:,} 个 step",
     "common.status.running": "仍在运行，或被强制终止",
     "common.status.finished": "已完成",
