@@ -41,7 +41,7 @@ parity: $(VENV)/installed-dev
 test-vllm-0.11.1: $(VENV)/installed-dev
 	scripts/install-vllm.sh .venv-vllm-0.11.1 0.11.1
 	OMP_NUM_THREADS=1 TRACELLM_VLLM_PYTHON=$(CURDIR)/.venv-vllm-0.11.1/bin/python $(BIN)/python -m pytest \
-		tests/vllm tests/alias/test_models.py tests/docs/test_vllm_docs.py
+		tests/vllm tests/alias/test_models.py tests/docs/test_vllm_docs.py tests/report/test_source.py
 
 $(VENV)/bin/python:
 	"$$(scripts/python.sh)" -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""Generated parts of docs/as-vllm.md: the table of names, and the messages for missing ones.
+"""Generated parts of docs/as-vllm.md: the tables of names and of moved files, and the messages for missing names.
 
 `make_docs.py` calls it. The messages come from runs of `tracellm run --engine tracellm`, none of which loads a model.
 """
@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tracellm.as_vllm.table import HOMES
+from tracellm.report.facts.counterparts import VLLM_VERSIONS, counterparts
 
 __all__ = ["blocks"]
 
@@ -25,7 +27,7 @@ _HEADS = {"en": "| module of vLLM | names | here |", "zh": "| vLLM 的模块 | �
 
 def blocks(lang: str) -> dict[str, str]:
     """Return the generated parts by the names of their marks."""
-    return {"as-vllm-names": _names(lang), "as-vllm-refused": _refused()}
+    return {"as-vllm-names": _names(lang), "as-vllm-moved": _moved(lang), "as-vllm-refused": _refused()}
 
 
 def _names(lang: str) -> str:
@@ -38,6 +40,30 @@ def _names(lang: str) -> str:
         if names:
             rows.append(f"| `{module}` | {', '.join(f'`{name}`' for name in names)} | {links} |")
     return "\n".join([*rows, ""])
+
+
+def _moved(lang: str) -> str:
+    """Return the table of functions that the later vLLM has in another file or class; a class if it has all of them."""
+    homes: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for name, row in counterparts().items():
+        if name.startswith("tracellm.") and VLLM_VERSIONS[0] in row and "helper" not in row:
+            *_, owner, function = name.split(".")
+            found = [row.get(version) for version in VLLM_VERSIONS]
+            places = tuple(_place(one) if one else "–" for one in found)
+            homes.setdefault(owner if owner[0].isupper() else function, {}).setdefault(places, []).append(function)
+    lines = [f"| {'here' if lang == 'en' else '这里'} | {' | '.join(f'vLLM {version}' for version in VLLM_VERSIONS)} |"]
+    lines.append("|---|---|---|")
+    for owner, groups in homes.items():
+        for places, functions in groups.items():
+            if len(set(places)) > 1:
+                names = [owner] if len(groups) == 1 else [f"{owner}.{function}" for function in functions]
+                lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(places)} |")
+    return "\n".join([*lines, ""])
+
+
+def _place(found: dict[str, Any]) -> str:
+    """Return the file of a function in vLLM, and its class or its own name."""
+    return f"`{found['file']}` `{found['name'].partition('.')[0]}`"
 
 
 def _file(module: str) -> str:

@@ -5,8 +5,8 @@ The generated parts of a page in docs/ (and the READMEs) are between `<!-- made:
 docs/vllm.md show their own runs (client_docs.py, server_docs.py, vllm_docs.py). Each page of docs/understand has its
 own scripts (understand_docs.py), as has docs/compare.md. The tables of docs/spans.md come from the catalog
 (span_docs.py), those of docs/reading.md from the files (reading_docs.py), docs/cli.md and docs/settings.md from the
-commands and the engine's arguments (reference_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if
-a page differs from a run.
+commands and the engine's arguments (reference_docs.py), the pages of docs/gallery from runs (gallery.py). Pictures need
+Chromium on the PATH. `tests/docs` fails if a page differs from a run.
 """
 
 import ast
@@ -24,6 +24,7 @@ from scripts import (  # noqa: E402  (found by the line above when this file is 
     as_vllm_docs,
     client_docs,
     export_docs,
+    gallery,
     reading_docs,
     reference_docs,
     server_docs,
@@ -218,6 +219,7 @@ def main() -> None:
         make_server_pages(Path(temporary))
     understand_docs.make(understand_docs.PAGES)
     vllm_docs.main()
+    gallery.main()
 
 
 def make(clients: Path) -> None:

@@ -111,10 +111,14 @@ class Browser:
         self._devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._devtools("Emulation.setEmulatedMedia", features=[scheme])
+        self.theme(dark=dark)
         self._devtools("Emulation.setScriptExecutionDisabled", value=not scripts)
         self._call("POST", "/url", {"url": url})
+
+    def theme(self, *, dark: bool) -> None:
+        """Set the preference for a dark or a light page."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._devtools("Emulation.setEmulatedMedia", features=[scheme])
 
     def run(self, script: str) -> Any:
         """Return the result of `script`, the body of a function, in the page, despite its security policy."""
@@ -137,7 +141,8 @@ class Browser:
         return [id for element in elements for id in element.values()]
 
     def click(self, selector: str) -> None:
-        """Click the first element that matches a CSS selector."""
+        """Click the first element that matches a CSS selector, in the middle of the window: bars cover its edges."""
+        self.run(f"document.querySelector({json.dumps(selector)})?.scrollIntoView({{block: 'center'}})")
         self._call("POST", f"/element/{self._find(selector)[0]}/click", {})
 
     def count(self, selector: str) -> int:

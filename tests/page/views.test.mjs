@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { duration, percent } from "../../tracellm/report/html/js/quantities.js";
 import { aRun } from "./run.mjs";
 import { formatRanges, parseRanges } from "../../tracellm/report/html/js/data.js";
 import { segments } from "../../tracellm/report/html/js/gantt.js";
 import { sortRequests } from "../../tracellm/report/html/js/requests.js";
 import { engineName } from "../../tracellm/report/html/js/steps.js";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/selection.js";
-import { duration, percent, setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/text.js";
+import { setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/text.js";
 
 test("ranges are read and written as the recording has them", () => {
   assert.deepEqual(parseRanges("9,3-5"), [9, 3, 4, 5]);
@@ -48,7 +49,7 @@ test("texts take values, and count as English does", () => {
 });
 
 test("numbers are short, and characters that cannot be seen are escapes", () => {
-  assert.deepEqual([999, 17_824, 2_310_000].map(duration), ["999 µs", "17.8 ms", "2.31 s"]);
+  assert.deepEqual([999, 999.5, 17_824, 2_310_000].map(duration), ["999 µs", "1.00 ms", "17.8 ms", "2.31 s"]);
   assert.deepEqual([0, 0.00001, 0.123, 0.9999, 1].map(percent), ["0%", "<0.1%", "12.3%", "100%", "100%"]);
   assert.equal(visible("a\u202eb\u0000"), "a\\u202eb\\u0000");
   assert.equal(tokenText(" a\n"), "␣a↵");

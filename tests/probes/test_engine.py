@@ -166,6 +166,18 @@ def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
     assert actual[names.LOAD_BYTES] == ("load_weights", file.stat().st_size)
     assert actual[names.LOAD_ARCHITECTURE] == ("load_weights", "Qwen2ForCausalLM")
     assert actual[names.LOAD_DTYPE] == ("load_weights", "float32")
+    assert actual[names.LOAD_WEIGHTS][1][:3] == [
+        "model.embed_tokens.weight=float32[320, 64]",
+        "model.layers.0-2.self_attn.qkv_proj.weight=float32[128, 64]",
+        "model.layers.0-2.self_attn.qkv_proj.bias=float32[128]",
+    ]
+    assert actual[names.LOAD_ATTENTION] == (
+        "load_weights",
+        ["model.layers.0-2.self_attn.attn: heads=4 kv_heads=2 head_size=16 window=0"],
+    )
+    assert {"hidden_size=64", "num_hidden_layers=3", "vocab_size=320", "rope=True"} < set(actual[names.LOAD_CONFIG][1])
+    assert actual[names.LOAD_CONFIG][0] == "load_model"
+    assert names.LOAD_DEVICE_NAME not in actual
     assert actual[names.LOAD_DEVICE][0] == "place_on_device"
     assert actual[names.LOAD_OPS] == ("load_model", "cpu")
     assert actual[names.LOAD_OPS_REASON] in [("load_model", "cpu"), ("load_model", "cpu_uncompiled")]

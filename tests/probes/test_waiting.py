@@ -46,7 +46,7 @@ def schedule_of(waiting: int) -> Any:
 def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
     """Return the step whose span is completed with these facts."""
     span = Span(catalog.STEP, "0" * 32, "0" * 16, None, 0, 1)
-    catalog.complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
+    catalog.complete_step(tracker or RequestTracker(Ids.counting()), span, (None, True), {"scheduled": facts})
     calls = Calls()
     calls.leaf(catalog.STEP, **span.attributes)
     [step] = steps(calls.trace())

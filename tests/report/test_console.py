@@ -321,7 +321,7 @@ def test_a_change_is_told_where_it_happened():
         "request 7 joined",
         "request 0 resumed",
         "request 1 preempted, KV cache blocks freed",
-        "request 1 partly scheduled: 1 of 4 tokens, 1 left of the token budget of 9",
+        "request 1 partly scheduled: 1 of 4 tokens: the token budget of 9 had 1 left",
         "request 8 not scheduled: needs 3 KV cache blocks, 1 free",
         "request 9 not scheduled: behind request 8, which waits for KV cache blocks",
         "request 10 not scheduled: of_the_future (moon=full)",

@@ -8,6 +8,7 @@ import pytest
 from tests.report.synthetic import a_run_folder, shown_html
 from tests.report.traces import Calls
 from tracellm.report.facts.findings import findings
+from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.data import run_data
 from tracellm.report.texts import LANGUAGES
 from tracellm.trace import names
@@ -70,7 +71,7 @@ def test_each_moment_is_found_once_with_its_reason():
         (one.kind, one.step, one.request_id, one.held and one.held.reason, one.values) for one in findings(EVENTFUL)
     ]
     assert found == [
-        ("preempted", 5, "b", "preempted", {"tokens": 22, "cached": 16}),
+        ("preempted", 5, "b", "preempted", {"tokens": 22, "resumed": 6, "cached": 16, "again": 6}),
         ("waited", 2, "b", "no_free_blocks", {"steps": 3, "mostly": 2}),
         ("pieces", 1, "a", "token_budget", {"chunks": 2, "sizes": "4 + 5"}),
         ("hit", 4, "b", None, {"tokens": 16, "blocks": 1, "size": 0}),
@@ -84,6 +85,49 @@ def test_a_batch_that_shrinks_is_found_at_the_first_small_step():
     (found,) = findings(a_trace(*steps))
     assert (found.kind, found.step, found.values) == ("shrinking", 8, {"size": 1, "largest": 4, "steps": 3})
     assert findings(a_trace(*steps[:8])) == ()
+
+
+def test_a_slow_step_is_found_with_its_longest_part():
+    """A step far above the median of its kind is found; the first of a kind, which warms up, is not."""
+    calls = Calls()
+    for index in range(1, 9):
+        with calls("EngineCore.step_fn", **a_step(index, {"a": (1, 4 + index, "decode")})):
+            calls.leaf("Scheduler.schedule")
+            with calls("GPUModelRunner._model_forward"):
+                calls.tick(90_000 if index in (1, 6) else 1000)
+    (found,) = findings(calls.trace())
+    assert (found.kind, found.step, found.values["part"]) == ("slow_step", 6, "forward")
+    assert found.values["time"] > 4 * found.values["median"]
+
+
+def test_the_longest_wait_comes_first_and_the_list_opens():
+    """The longest wait is shown first among many, and the page lists the rest behind a summary."""
+    waiting = tuple(f"r{i}" for i in range(12))
+    held = {one: ("max_num_seqs", "running=1 limit=1") for one in waiting}
+    steps = [
+        a_step(
+            i + 1, {f"r{i}": (1, 0, "prefill")}, held=held, waiting=waiting[i + 1 :], more={names.STEP_NEW: [f"r{i}"]}
+        )
+        for i in range(12)
+    ]
+    trace = a_trace(*steps)
+    waits = [one.values["steps"] for one in findings(trace) if one.kind == "waited"]
+    assert waits == sorted(waits, reverse=True)
+    assert len(waits) == 11
+    page = shown_html(a_run_folder(trace.spans))
+    part = page[page.index('id="answer"') : page.index("</section>")]
+    assert part.count("#step=") == len(findings(trace))
+    assert "and 5 more" in part
+
+
+def test_variants_are_compared_with_the_run():
+    """The page's first part says how many steps and preemptions a variant has, beside those of the run."""
+    sentences = answer_view(
+        EVENTFUL, None, None, [], "en", {"num_blocks=9": a_trace(a_step(1, {"a": (4, 0, "prefill")}))}
+    )
+    (variant,) = sentences["answer"]["variants"]
+    assert variant["sentence"].startswith("With num_blocks=9: 1 step instead of 6, 0 preemptions instead of 1.")
+    assert variant["address"] == "#engine=1&step=1"
 
 
 def test_a_quiet_run_has_no_findings():

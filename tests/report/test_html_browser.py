@@ -64,63 +64,8 @@ def test_it_fits_its_window(browser: Browser, tmp_path: Path, width: int, lang):
 
 
 def test_it_works_without_scripts(browser: Browser, tmp_path: Path):
-    """Without scripts the call tree opens, the diagram is drawn, and no button is shown."""
+    """Without scripts the diagram is there as Mermaid text, and the views that need scripts say so."""
     browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))), scripts=False)
-    closed = ".tree details:not([open]) > summary"
-    assert browser.displayed(".sequence svg.lifelines")
-    assert not browser.displayed("#copy")
-    before = browser.count(closed)
-    browser.click(closed)
-    assert browser.count(closed) < before
-
-
-def test_the_button_copies_the_mermaid_source(browser: Browser, tmp_path: Path):
-    """The button copies the diagram's Mermaid source to the clipboard."""
-    browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))))
-    browser.allow("clipboardReadWrite")
-    browser.click(".source > summary")
-    browser.click("#copy")
-    assert browser.wait("document.getElementById('copy').textContent === 'Copied'")
-    copied = browser.run("return navigator.clipboard.readText()")
-    assert copied.startswith("sequenceDiagram\n")
-    assert copied.strip() == browser.run("return document.getElementById('mermaid').textContent").strip()
-
-
-def test_headers_stay_in_sight_while_the_diagram_scrolls(browser: Browser, tmp_path: Path):
-    """The lifelines' heads stay at the top of the diagram while it scrolls."""
-    browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))), height=600)
-    offset = """const frame = document.querySelector('.sequence'); frame.scrollTop = 400;
-        return document.querySelector('.heads').getBoundingClientRect().top - frame.getBoundingClientRect().top"""
-    assert 0 <= browser.run(offset) <= 2
-
-
-def test_a_diagram_wider_than_its_frame_says_so_and_can_be_seen_as_a_whole(browser: Browser, tmp_path: Path):
-    """In a narrow window a button fits the diagram to the frame and back; in a wide one there is none."""
-    page = _write(tmp_path, report_html(a_run_folder(a_run())))
-    browser.open(page, width=390)
-    beyond = "const frame = document.querySelector('.sequence'); return frame.scrollWidth - frame.clientWidth"
-    assert browser.run(beyond) > 0
-    browser.click("#fit")
-    assert browser.run(beyond) == 0
-    browser.click("#fit")
-    assert browser.run(beyond) > 0
-    browser.open(page, width=4000)
-    assert not browser.displayed("#fit")
-
-
-def test_texts_in_the_diagram_are_no_wider_than_measured(browser: Browser, tmp_path: Path):
-    """Heads fit their boxes, and labels their reserved width, in both languages."""
-    spans = a_run()
-    for span in spans:
-        if span.name.startswith("Worker"):
-            span.attributes["tracellm.lifeline"] = "执行模型的工作进程🙂"
-            span.attributes["tracellm.arguments"] = ["提示词=法国的首都是哪里", "x=WWWWWWWWWWWWWW"]
-    browser.open(_write(tmp_path, report_html(a_run_folder(spans))))
-    overflow = """const boxes = [...document.querySelectorAll('.heads .lifeline')];
-        return [...document.querySelectorAll('.heads .name')].map(
-            (name, i) => name.getComputedTextLength() - boxes[i].getBBox().width)"""
-    assert all(more < 0 for more in browser.run(overflow))
-    outside = """const width = +document.querySelector('.lifelines').getAttribute('width');
-        return [...document.querySelectorAll('.lifelines text')].map(t => t.getBBox())
-            .filter(box => box.x < 0 || box.x + box.width > width).length"""
-    assert browser.run(outside) == 0
+    assert browser.displayed("#mermaid")
+    assert browser.count("#copy") == 0
+    assert browser.displayed("#call-tree .empty")

@@ -7,5 +7,5 @@ from tracellm.report.html import report_html
 def test_commands_are_code():
     """Text in backticks becomes code on the page."""
     page = report_html(a_run_folder(a_run()), "en")
-    assert "<code>tracellm export RUN --to csv</code>" in page
-    assert "`tracellm export" not in page
+    assert "<code>tracellm show RUN steps</code>" in page
+    assert "`tracellm show RUN steps`" not in page

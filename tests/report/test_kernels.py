@@ -1,14 +1,9 @@
-"""Reports on Triton kernels: launch time, GPU time and work."""
+"""Facts about Triton kernels: launch time, GPU time and work, step by step."""
 
-import re
-
-import pytest
-
-from tests.report.synthetic import Recorder, a_run_folder, shown_html
+from tests.report.synthetic import Recorder
 from tracellm.report.facts.kernels import KernelFacts, kernels
-from tracellm.report.texts import LANGUAGES, text
+from tracellm.report.html.data import run_data
 from tracellm.trace.model import Process, Span, Trace
-from tracellm.trace.run_folder import RunFolder
 
 
 def a_step(recorder: Recorder, first: int | None, times: list[int]) -> None:
@@ -33,11 +28,11 @@ def a_trace(first: int | None, times: list[int], pid: int = 1) -> list[Span]:
 
 
 def test_kernels_of_a_run():
-    """Launches are counted per kernel with CPU and GPU time, the longest GPU time first."""
+    """Launches are counted per kernel with CPU and GPU time, in the order of the first launches."""
     found = kernels(Trace(a_trace(7, [10, 5000, 30])))
     assert [(one.name, one.launches, one.gpu_ns, one.timed, one.bytes, one.flops) for one in found] == [
-        ("paged_kernel", 1, 5000, 1, 3000, 12000),
         ("norm_kernel", 2, 40, 2, 6000, 24000),
+        ("paged_kernel", 1, 5000, 1, 3000, 12000),
     ]
     assert all(one.launch_ns > 0 for one in found)
 
@@ -46,6 +41,7 @@ def test_launches_whose_time_is_not_known():
     """A launch without a GPU time does not count in the bandwidth."""
     norm = next(one for one in kernels(Trace(a_trace(1, [10, 5000]))) if one.name == "norm_kernel")
     assert (norm.launches, norm.timed, norm.gpu_ns, norm.bytes, norm.timed_bytes) == (2, 1, 10, 6000, 3000)
+    assert (norm.flops, norm.timed_flops) == (24000, 6000)
 
 
 def test_each_process_counts_its_own_launches():
@@ -54,28 +50,24 @@ def test_each_process_counts_its_own_launches():
     assert {one.name: one.gpu_ns for one in kernels(Trace(spans))} == {"norm_kernel": 440, "paged_kernel": 220}
 
 
-def page(spans: list[Span], lang: str) -> str:
-    """Return the text of the page's section on kernels, or an empty text."""
-    folder = a_run_folder([])
-    html = shown_html(RunFolder(folder.path, folder.manifest, Trace(spans), []), lang)  # type: ignore[arg-type]
-    section = re.search(r'<section aria-labelledby="kernels">.*?</section>', html, re.DOTALL)
-    return "" if section is None else re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section[0]))
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_shows_them(lang: str):
-    """Each kernel has a row with both times, bytes, bandwidth, and operations per byte."""
-    shown = page(a_trace(1, [10, 7000]), lang)
-    assert "paged_kernel 1 5 µs 7 µs 3.0 kB" in shown
-    assert text(lang, "html.kernels.timed", n=1) in shown
-    assert text(lang, "html.kernels.rate", rate="300") in shown
-    assert "12,000 4.00" in shown
-
-
-def test_the_page_of_a_run_without_a_gpu():
-    """The interpreter has no GPU time, and a run without kernels has no section."""
-    assert text("en", "html.kernels.no_gpu") in page(a_trace(None, []), "en")
-    assert page([], "en") == ""
+def test_launches_belong_to_their_steps():
+    """Launches in a step are apart from those outside, and the page's rows name engine and step by index."""
+    recorder = Recorder()
+    a_step(recorder, None, [])
+    recorder.begin("EngineCore.step_fn", "step", STEP_INDEX=1, STEP_KIND="decode")
+    a_step(recorder, None, [])
+    step = recorder.end()
+    trace = Trace(recorder.spans)
+    assert [(one.name, one.step, one.launches) for one in kernels(trace)] == [
+        (name, span_id, launches)
+        for span_id in (None, step.span_id)
+        for name, launches in (("norm_kernel", 2), ("paged_kernel", 1))
+    ]
+    assert [row[:4] for row in run_data(trace)["kernels"]] == [
+        [engine, engine, name, launches]
+        for engine in (-1, 0)
+        for name, launches in (("norm_kernel", 2), ("paged_kernel", 1))
+    ]
 
 
 def test_nothing_was_launched():
@@ -84,4 +76,4 @@ def test_nothing_was_launched():
     recorder.begin("norm_kernel", "kernel", LAUNCH_GRID=[1])
     recorder.end()
     assert kernels(Trace([])) == []
-    assert kernels(Trace(recorder.spans)) == [KernelFacts("norm_kernel", 1, recorder.spans[0].duration_ns)]
+    assert kernels(Trace(recorder.spans)) == [KernelFacts("norm_kernel", None, 1, recorder.spans[0].duration_ns)]

@@ -140,6 +140,16 @@ def test_only_an_answer_or_skipping_leads_on(browser: Browser, tmp_path: Path):
     assert browser.run("return tracellm.score().asked") == 1
 
 
+def test_parts_of_the_page_that_show_later_steps_are_hidden(browser: Browser, tmp_path: Path):
+    """While a question is open, findings, requests, diagram and calls are hidden; the switch shows them again."""
+    _open(browser, tmp_path / "report.html", _spans(), "#step=3&predict=1")
+    views = ("#answer", "#requests", "#sequence", "#timeline", "#calls")
+    assert not any(browser.displayed(view) for view in views)
+    assert browser.displayed("#inside")
+    browser.click(".predict-switch")
+    assert all(browser.displayed(view) for view in views)
+
+
 def test_the_switch_is_part_of_the_address(browser: Browser, tmp_path: Path):
     """The switch shows and hides the question, keeps the score, and the address has it."""
     _open(browser, tmp_path / "report.html", _spans(), "#step=3")

@@ -117,8 +117,8 @@ def test_each_sibling_is_in_one_place(names: list[str]):
         assert all(map(_same_length, parts))
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from(["A", "B", "A(B)", "A(BC)", "B(AA)"]), max_size=40))
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(["A", "B", "A(B)", "A(BC)", "B(AA)"]), max_size=24))
 def test_lists_that_were_seen_before_fold_the_same(names: list[str]):
     """A cached list of digests folds as it would without the cache."""
     folder = Folder()

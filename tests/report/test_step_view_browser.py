@@ -161,6 +161,28 @@ def test_blocks_show_owner_sharing_and_history(browser: Browser, tmp_path: Path)
     ]
 
 
+def test_terms_lead_to_their_definitions(browser: Browser, page: Path):
+    """A term in a heading links to its entry in the glossary, in both languages and after a change of the step."""
+    for definition, other in (("maximum number of tokens in one step", "zh-CN"), ("合计最多计算的 token 数", "en")):
+        assert browser.run("return document.querySelector('#step h4 a.term, #step h3 a.term') !== null")
+        link = "document.querySelector('#step a.term[href=\"#word-token_budget\"]')"
+        assert definition in browser.run(f"return {link}.title")
+        browser.run(f"{link}.click()")
+        assert definition in browser.run("return document.querySelector(':target').nextElementSibling.textContent")
+        browser.run("tracellm.goto(5)")
+        browser.click("#language")
+        assert browser.wait(f"document.documentElement.lang === '{other}'")
+
+
+def test_the_section_in_sight_is_marked(browser: Browser, page: Path):
+    """The contents stay in sight while the page scrolls, and mark the section being read."""
+    marked = "return [...document.querySelectorAll('#contents [aria-current]')].map(link => link.hash)"
+    assert browser.run(marked) == ["#answer"]
+    browser.run("document.getElementById('requests').scrollIntoView()")
+    assert browser.wait("document.querySelector('#contents [href=\"#requests\"]').hasAttribute('aria-current')")
+    assert browser.run("return document.getElementById('contents').getBoundingClientRect().top") == 0
+
+
 def test_requests_are_sorted_and_explained(browser: Browser, page: Path):
     """A column's heading sorts the requests; the selected one has its first token explained and tokens with steps."""
     ids = "return [...document.querySelectorAll('#request-table tbody th')].map(cell => cell.textContent)"

@@ -268,7 +268,7 @@ MODULES = {
 def test_a_step_that_computed_is_not_called_empty(executed: bool | None, kind: str | None):
     """Without the probe of `schedule`, the kind of a step that ran is unknown."""
     span = Span("EngineCore.step_fn", "", "", None, 0, 0)
-    complete_step(RequestTracker(Ids.counting()), span, executed, {"ended": []})
+    complete_step(RequestTracker(Ids.counting()), span, (None, executed), {"ended": []})
     assert span.attributes.get(names.STEP_KIND) == kind
 
 

@@ -89,6 +89,18 @@ def test_the_client(served: Served) -> None:
     assert (actual[names.CLIENT_MULTIPROCESS], actual[names.CLIENT_ASYNCIO]) == (True, True)
 
 
+def test_the_shape_of_the_model(served: Served) -> None:
+    """The engine core's process records every weight's shape, and heads and head size of each attention layer."""
+    [loaded] = served.spans("DefaultModelLoader.load_weights")
+    weights = loaded.attributes[names.LOAD_WEIGHTS]
+    assert weights[0] == "model.embed_tokens.weight=float32[4096, 256]"
+    assert "model.layers.0-3.self_attn.qkv_proj.weight=float32[512, 256]" in weights
+    assert loaded.attributes[names.LOAD_ATTENTION] == [
+        "model.layers.0-3.self_attn.attn: heads=4 kv_heads=2 head_size=64 window=0"
+    ]
+    assert "hidden_size=256" in loaded.attributes[names.LOAD_CONFIG]
+
+
 def test_each_http_request_is_a_trace(served: Served) -> None:
     """The chat begins a trace, the completion continues that of its header; each has all work of its request."""
     [chat], [completion] = served.spans("POST /v1/chat/completions"), served.spans("POST /v1/completions")

@@ -26,7 +26,7 @@ from tracellm.report.wording.titles import call_name, caller_line, error, moved,
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 
-__all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
+__all__ = ["Row", "calltree", "folded_tree", "rows"]
 
 MOST_STEP_GROUPS = 40
 """Maximum number of groups of alike steps; if there are more, those in the middle share one row."""
@@ -62,11 +62,8 @@ class Row:
 
 @per_trace
 def folded_tree(trace: Trace) -> list[Node]:
-    """Return the folded call tree, which `calltree` writes.
-
-    It is made once for a trace and shared by several reports: do not change it.
-    """
-    return list(written_out(run_passes(folded(trace), partial(condense, most=MOST_STEP_GROUPS)).roots))
+    """Return the folded call tree, which `calltree` writes. It is made once for a trace: do not change it."""
+    return list(_written_out(run_passes(folded(trace), partial(condense, most=MOST_STEP_GROUPS)).roots))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
@@ -136,7 +133,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
             caller = node.span
         recording_ns = node.recording_ns if node.spans else None
         yield Row(lines, title, returned, node.count, node.total_ns, own_ns, recording_ns)
-        below: list[Node | str] = list(written_out(node.children))
+        below: list[Node | str] = list(_written_out(node.children))
         if raised_here(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
         if node.kind == "steps":
@@ -166,11 +163,11 @@ def _same_calls(name: str, more: set[str], lang: str) -> str:
     return text(lang, "calltree.like_and", name=name, more=text(lang, "step.comma").join(sorted(more)))
 
 
-def written_out(nodes: Iterable[Node]) -> Iterator[Node]:
+def _written_out(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield the nodes that get a row; the calls of a repeated sequence replace its node."""
     for node in nodes:
         if node.kind == "repeat":
-            yield from written_out(node.children)
+            yield from _written_out(node.children)
         else:
             yield node
 

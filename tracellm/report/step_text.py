@@ -16,7 +16,7 @@ from rich.text import Text
 from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.requests import RequestsByStep
-from tracellm.report.facts.step_parts import parts_by_step
+from tracellm.report.facts.step_parts import output_times, parts_by_step
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import finish_reason, held_reason
 from tracellm.report.wording.quantities import clip, percent
@@ -350,6 +350,8 @@ class _StepView:
             if took > 0
         ]
         yield from self._wrapped(" · ".join(shares), 2)
+        if (outputs := output_times(self._trace).get(span.span_id)) is not None:
+            yield from self._wrapped(self._text("page.time.outputs", time=time(outputs)), 2)
 
     # -- wording -------------------------------------------------------------------------------------------------------
 

@@ -280,8 +280,32 @@ LOAD_TENSORS = _define("tracellm.load.tensors", "int", "number of tensors in the
 LOAD_PARAMETERS = _define("tracellm.load.parameters", "int", "number of parameters of the model")
 LOAD_ARCHITECTURE = _define("tracellm.load.architecture", "str", "model class in config.json")
 LOAD_DTYPE = _define("tracellm.load.dtype", "str", "dtype of the model's computations")
+LOAD_WEIGHTS = _define(
+    "tracellm.load.weights",
+    "str[]",
+    "parameters of the model, layers with the same shape together: `model.layers.0-3.mlp.down_proj.weight=float32[256, "
+    "512]`",
+)
+LOAD_ATTENTION = _define(
+    "tracellm.load.attention",
+    "str[]",
+    "attention layers of the model: `model.layers.0-3.self_attn.attn: heads=4 kv_heads=2 head_size=64 window=0`; a "
+    "window of 0 is full attention",
+)
+LOAD_CONFIG = _define(
+    "tracellm.load.config",
+    "str[]",
+    "sizes in the model's config.json, as `name=value`; `rope` is whether it has a rotary embedding",
+    on=("GPUModelRunner.load_model", *_LOADING),
+)
 LOAD_DEVICE = _define(
     "tracellm.load.device", "str", "device of the weights: cpu, cuda:0", on=("DefaultModelLoader.place_on_device",)
+)
+LOAD_DEVICE_NAME = _define(
+    "tracellm.load.device_name",
+    "str",
+    "name of the GPU of the weights: NVIDIA H200",
+    on=("DefaultModelLoader.place_on_device",),
 )
 _define = Group("Configuration, loading, memory", on=("GPUModelRunner.load_model",))
 LOAD_OPS = _define("tracellm.load.ops", "str", "implementation of the layers' operations: torch, cpu, triton")

@@ -15,7 +15,17 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import parse_ranges
 
-__all__ = ["STEP_SPAN", "Held", "Sampled", "ScheduledRequest", "Step", "engine_key", "read_step", "steps"]
+__all__ = [
+    "STEP_SPAN",
+    "Held",
+    "Sampled",
+    "ScheduledRequest",
+    "Step",
+    "engine_key",
+    "read_step",
+    "step_around",
+    "steps",
+]
 
 STEP_SPAN = "EngineCore.step_fn"
 
@@ -124,6 +134,14 @@ def _steps(trace: Trace) -> tuple[Step, ...]:
 def engine_key(span: Span) -> Hashable:
     """Return a key for the engine that made a step: its process."""
     return span.process and (span.process.host, span.process.pid)
+
+
+def step_around(trace: Trace, span: Span) -> Span | None:
+    """Return the span of the step that a call is, or is part of; None outside of steps."""
+    around: Span | None = span
+    while around is not None and around.name != STEP_SPAN:
+        around = trace.parent(around)
+    return around
 
 
 def read_step(span: Span) -> Step:

@@ -335,7 +335,7 @@ class _Replay:
         number = self._tracker.steps + 1
         attributes: dict[str, Any] = {names.LIFELINE: "EngineCore", names.LEVEL: "step"}
         span = Span(STEP_SPAN, f"{1:032x}", f"{number:016x}", None, number, number, attributes)
-        complete_step(self._tracker, span, executed, self._core.facts)
+        complete_step(self._tracker, span, (None, executed), self._core.facts)
         if self._tracker.decode is None:  # a recording without text: the tokens are placeholders
             attributes.pop(names.STEP_SAMPLED_IDS, None)
         self.steps.append(read_step(span))

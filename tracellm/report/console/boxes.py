@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from tracellm.report.console.terminal import Row
+from tracellm.report.facts.counterparts import VLLM_VERSIONS, files_of
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
 from tracellm.report.steps_table import drawn_from
 from tracellm.report.texts import text, texts
-from tracellm.report.texts.client import CODE, COMMAND, VLLM_CODE, VLLM_COMMAND, VLLM_FILES
+from tracellm.report.texts.client import CODE, COMMAND, VLLM_CLASSES, VLLM_CODE, VLLM_COMMAND
 from tracellm.report.wording.changes import endings, queue_changes
 from tracellm.report.wording.quantities import byte_size, clip, duration, percent
 from tracellm.report.wording.safe_text import beginning, shorten, visible
@@ -63,8 +64,9 @@ def client_rows(choice: ClientChoice, lang: str, *, explain: bool = True) -> lis
             switch += [f"{client}: {code[client][0]}", f"{text(lang, 'client.or')} {command[client]}"]
     rows.append(Row(text(lang, "client.switch"), switch))
     rows.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
-    if choice.choice in VLLM_FILES:
-        files = [f"{file}: {', '.join(classes)}" for file, classes in VLLM_FILES[choice.choice].items()]
+    if choice.choice in VLLM_CLASSES:
+        classes_by_file = files_of(VLLM_CLASSES[choice.choice], VLLM_VERSIONS[0])
+        files = [f"{file}: {', '.join(classes)}" for file, classes in classes_by_file.items()]
         rows.append(Row(text(lang, "client.vllm"), files))
     return rows
 

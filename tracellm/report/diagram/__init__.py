@@ -6,5 +6,6 @@
 beside what, `ordering.py` the order of the parts and their places in the trees. 2. `tree.select.focus_on`,
 `tree.select.down_to`, `tree.folded.fold_calls`, `tree.step_groups.condense`. 3. `key_calls.choose`: the most important
 calls, as many as a diagram can show. 4. `lifelines.name_lifelines`: the lifelines, their order, names and boxes. 5.
-`layout.lay_out`: the arrows, loops and notes of a `Diagram` (`model.py`), which `mermaid.py` writes and `svg.py` draws.
+`layout.lay_out`: the arrows, loops and notes of a `Diagram` (`model.py`), which `mermaid.py` writes as text and the
+HTML report draws.
 """

@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tracellm.report.diagram.story import DiagramTree, Story
-from tracellm.report.texts import text
 from tracellm.report.tree.nodes import Node, raised_here, walk
 from tracellm.report.tree.select import hide
 from tracellm.report.tree.step_groups import step_head
 from tracellm.report.wording.titles import ended_from_outside, result, script_of
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS
-from tracellm.trace.steps import STEP_SPAN
+from tracellm.trace.steps import STEP_SPAN, Step
 
 __all__ = ["choose", "choose_all"]
 
@@ -172,13 +171,36 @@ def choose(tree: DiagramTree, limit: int) -> DiagramTree:
         elif id(arrow.node) in calls:
             returns.add(id(arrow.node))
     left_out = sum(arrow.node.count for arrow in arrows if not arrow.is_return and id(arrow.node) not in calls)
-    return _show(tree, calls, returns, "diagram.left_out", left_out)
+    rest = _rest(tree.roots, calls)
+    return replace(_show(tree, calls, returns, "diagram.left_out", left_out), rest=rest)
 
 
-def choose_all(tree: DiagramTree) -> DiagramTree:
-    """Show all calls, and every return with a result; a group of steps that called nothing new is one call."""
+def _rest(roots: Iterable[Node], drawn: Collection[int]) -> tuple[list[Step], bool]:
+    """Return the steps after the last group with a drawn call, and whether earlier steps made all of their calls."""
+    made: set[Hashable] = set()
+    rest: list[Step] = []
+    alike = True
+    for group in walk(roots):
+        if group.kind == "steps":
+            calls = [node for node in walk(group.children) if node.kind == "call"]
+            if any(id(node) in drawn for node in calls):
+                rest, alike = [], True
+            else:
+                rest += group.steps
+                alike = alike and made.issuperset(node.key for node in calls)
+            made.update(node.key for node in calls)
+    return rest, alike
+
+
+def choose_all(tree: DiagramTree, limit: int | None = None) -> DiagramTree:
+    """Show all calls, and every return with a result; a group of steps that called nothing new is one call.
+
+    If these are more than `limit` arrows, the most important ones are shown.
+    """
     repeated = _below_repeated_steps(tree.roots)
     arrows = [arrow for arrow in _arrows(tree.roots, tree.story) if id(arrow.node) not in repeated]
+    if limit is not None and len(arrows) > limit:
+        return choose(tree, limit)
     calls = {id(arrow.node) for arrow in arrows if not arrow.is_return}
     returns = {id(arrow.node) for arrow in arrows if arrow.is_return}
     return _show(tree, calls, returns, "diagram.repeated_steps", sum(repeated.values()))
@@ -193,7 +215,7 @@ def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, le
         roots=roots,
         ordered=False,  # calls instead of several hidden ones take turns
         returns=frozenset(returns),
-        remark=text(tree.lang, remark, count=left_out) if left_out else "",
+        remark=(remark, left_out) if left_out else None,
     )
     return hide(shown, lambda node: id(node) in calls)
 

@@ -1,6 +1,6 @@
 """The last pass: the nodes to be drawn become the arrows, loops and notes of a `Diagram`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tracellm.report.diagram.lifelines import LONGEST_NAME
@@ -17,11 +17,13 @@ from tracellm.report.wording.titles import (
     message_title,
     result,
     script_of,
+    steps_name,
     steps_title,
     times,
 )
 from tracellm.trace import names
 from tracellm.trace.model import Span
+from tracellm.trace.steps import Step
 
 __all__ = ["lay_out"]
 
@@ -50,9 +52,11 @@ def lay_out(tree: DiagramTree) -> DiagramTree:
         nothing = Note("P1", "P1", text(tree.lang, "diagram.nothing"))
         return replace(tree, diagram=Diagram((Participant("P1", "tracellm"),), (nothing,)))
     layout = _Layout(tree, lifelines)
-    items = tuple(item for root in roots for item in layout.root(root))
+    items = tuple(item for root in roots for item in layout.root(root)) + layout.rest(*tree.rest)
     inside = tuple(id for root in roots for id in _drawn_nowhere(root, tree))
-    return replace(tree, diagram=Diagram(lifelines.participants, items, lifelines.boxes, tree.remark, inside))
+    key, left_out = tree.remark or ("", 0)
+    remark = text(tree.lang, key, count=left_out) if key else ""
+    return replace(tree, diagram=Diagram(lifelines.participants, items, lifelines.boxes, remark, left_out, inside))
 
 
 def _drawn_nowhere(root: Node, tree: DiagramTree) -> Iterator[str]:
@@ -88,6 +92,13 @@ class _Layout:
             items.append(Note(start, start, label))
         return items
 
+    def rest(self, steps: Sequence[Step], alike: bool) -> tuple[Item, ...]:
+        """Return a note about the steps at the end of the run of which no call is drawn."""
+        if not steps:
+            return ()
+        key = f"diagram.rest_{'alike' if alike else 'left_out'}"
+        return (Note(*self._outermost, text(self._lang, key, steps=steps_name(steps, self._lang))),)
+
     def _below(self, node: Node, around: Node) -> list[Item]:
         return [item for child in node.children for item in self._node(child, around, node.count)]
 
@@ -104,10 +115,11 @@ class _Layout:
         if len(node.steps) > of:
             if len(node.steps) % of == 0:
                 title = text(self._lang, "diagram.times", title=title, count=len(node.steps) // of)
-            return [Loop(title, tuple(below), len(node.steps))]
+            return [Loop(title, tuple(below), len(node.steps), tuple(node.steps))]
         # over the lifelines that make and take the step, so that the note has room
         first = next(messages(below))
-        return [Note(first.source, first.target, shorten(title, LONGEST_NOTE)), *below]
+        heading = shorten(title, LONGEST_NOTE)
+        return [Note(first.source, first.target, heading, steps=tuple(node.steps), length=len(below)), *below]
 
     def _repeated(self, below: list[Item], node: Node, of: int) -> list[Item]:
         if not below or not (often := times(node.count, of, self._lang)):
@@ -130,12 +142,14 @@ class _Layout:
         elif self._story.is_long(node.span) and node.failed and not ended_from_outside(node.span):
             title = f"{title} ✗ {error_class(node.span)}"  # the end is far below
         # repeated calls with arrows below them stand in a loop; without, one line has a count
+        single = title if node.count % of else ""
         if often := "" if below and node.count % of == 0 else times(node.count, of, self._lang):
             title = f"{title} {often}"
         spans, inside = _ids(node.spans), _ids(node.hidden)
         drawn_return = id(node) in self._returns
         opens = (bool(below) and not self._story.is_long(node.span)) or drawn_return
-        items: list[Item] = [Message(source, target, title, opens=opens, spans=spans, inside=inside), *below]
+        arrow = Message(source, target, title, opens=opens, spans=spans, inside=inside, single=single)
+        items: list[Item] = [arrow, *below]
         if drawn_return and node.failed:
             # for the callers that it passes, the exception's class is enough
             label = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
@@ -154,6 +168,7 @@ class _Layout:
         source, target = self._ends[id(node)]
         sent = [self._story.messages[span.span_id] for span in node.spans if span.span_id in self._story.messages]
         title = message_title([(sent_message.message, sent_message.step) for sent_message in sent], self._lang)
+        single = title if node.count % of else ""
         if often := times(node.count, of, self._lang):
             title = f"{title} {often}"
         return Message(
@@ -163,6 +178,7 @@ class _Layout:
             "message",
             spans=_ids(node.spans),
             inside=_ids(node.hidden),
+            single=single,
         )
 
     def _phase_note(self, node: Node) -> list[Item]:

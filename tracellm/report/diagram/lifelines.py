@@ -101,7 +101,9 @@ def name_lifelines(tree: DiagramTree) -> DiagramTree:
     order = sorted(in_order(every, [(call.source, call.target) for call in calls if call.of_step]), key=_side)
     shown = [(_shown(key.name), _shown(key.loop)) for key in order]
     ids = dict(zip(order, readable_ids([" ".join(texts).rstrip() for texts in shown]), strict=True))
-    participants = tuple(Participant(ids[key], *texts) for key, texts in zip(order, shown, strict=True))
+    participants = tuple(
+        Participant(ids[key], *texts, process=finder.process(key)) for key, texts in zip(order, shown, strict=True)
+    )
     ends = {id(call.node): (ids[call.source], ids[call.target]) for call in calls}
     return replace(tree, lifelines=Lifelines(participants, finder.boxes(ids), ends))
 
@@ -155,6 +157,12 @@ class _Finder:
         """Return the lifeline that receives the message sent in this call."""
         receiver = self._story.messages[span.span_id].receiver
         return _Lifeline(_NOWHERE, text(self._lang, "diagram.receiver")) if receiver is None else self._of(receiver)
+
+    def process(self, lifeline: _Lifeline) -> int:
+        """Return the process id of a lifeline's calls; negative for what is outside of the recorded processes."""
+        if lifeline.process in (_OUTSIDE, _NOWHERE):
+            return -1 if lifeline.process == _OUTSIDE else -2
+        return next(pid for pid, (number, _) in self._processes.items() if number == lifeline.process)
 
     def boxes(self, ids: Mapping[_Lifeline, str]) -> tuple[Box, ...]:
         """Return a box for each process, if there is more than one, or something outside of it."""

@@ -1,12 +1,14 @@
-"""A sequence diagram as plain data, before it is written as Mermaid or drawn as SVG.
+"""A sequence diagram as plain data, before it is written as Mermaid or drawn on the page.
 
-`sequence.py` builds it from a trace, `mermaid.py` writes it as text, `svg.py` draws it for the HTML report. Texts are
-unescaped: each writer escapes its own way.
+`sequence.py` builds it from a trace, `mermaid.py` writes it as text, and the HTML report draws it in the browser. Texts
+are unescaped: each writer escapes its own way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from tracellm.trace.steps import Step
 
 __all__ = [
     "Box",
@@ -33,6 +35,8 @@ class Participant:
     """The text that is shown."""
     below: str = ""
     """A second line: the method that a thread or a task runs."""
+    process: int = field(default=0, compare=False)
+    """Process id of its calls; negative for what is outside of the recorded processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Message:
     """Ids of the spans of the arrow, ordered by start; several for repeated calls. A return has those of its call."""
     inside: tuple[str, ...] = ()
     """Ids of the spans of calls inside that have no arrow of their own."""
+    single: str = field(default="", compare=False)
+    """The text without a count, if the count is not the same each time that the call around it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,10 @@ class Note:
     text: str
     phase: bool = False
     """True for a heading that divides the diagram: start-up, generation."""
+    steps: tuple[Step, ...] = field(default=(), compare=False)
+    """The engine step whose heading this is."""
+    length: int = field(default=0, compare=False)
+    """Number of the items after it that are part of this step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,8 @@ class Loop:
     text: str
     items: tuple["Item", ...]
     count: int
+    steps: tuple[Step, ...] = field(default=(), compare=False)
+    """The engine steps that are drawn as one; empty for other loops."""
 
 
 Item = Message | Close | Note | Loop
@@ -123,6 +135,8 @@ class Diagram:
     boxes: tuple[Box, ...] = ()
     remark: str = ""
     """A remark about the whole diagram: the number of calls that are not drawn."""
+    left_out: int = 0
+    """The number in the remark."""
     inside: tuple[str, ...] = ()
     """Ids of the spans that are in no arrow's `inside`, such as those of calls that the script itself made."""
 

@@ -4,6 +4,7 @@ The passes are run here; each is a function from a `DiagramTree` to a `DiagramTr
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 
 from tracellm.report.diagram.key_calls import choose, choose_all
@@ -12,7 +13,7 @@ from tracellm.report.diagram.lifelines import name_lifelines
 from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.model import Diagram
 from tracellm.report.diagram.story import DiagramTree, is_story, order_by_cause
-from tracellm.report.tree.folded import fold_calls, folded
+from tracellm.report.tree.folded import copy_tree, fold_calls, folded
 from tracellm.report.tree.invariants import run_passes
 from tracellm.report.tree.nodes import call_tree
 from tracellm.report.tree.select import down_to, focus_on, lifeline_names
@@ -21,7 +22,7 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.names import Level
 
-__all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram"]
+__all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram", "whole_sequence"]
 
 LIMIT = 60
 """Default number of arrows of a diagram, returns included."""
@@ -57,27 +58,52 @@ def drawn_lifelines(trace: Trace) -> list[str]:
     return lifeline_names(run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause).roots)
 
 
+def whole_sequence(trace: Trace, limit: int, lang: str = "en") -> Diagram:
+    """Return the diagram of all calls down to kernels, at most `limit` arrows.
+
+    For steps that made the same calls as earlier steps, one call only is drawn.
+    """
+    return _lay_out(_whole(trace, limit), lang)
+
+
 @per_trace
 def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
-    """Return the diagram, made once for a trace: it is written as Mermaid and drawn on the page."""
-    several = is_story(trace)
-    passes: list[Callable[[DiagramTree], DiagramTree]] = []
-    if several or detail is not None or focus:
-        roots = call_tree(trace)
-        passes += [order_by_cause]
+    return _lay_out(_chosen(trace, detail, focus, limit), lang)
+
+
+def _lay_out(tree: DiagramTree, lang: str) -> Diagram:
+    diagram = run_passes(replace(tree, lang=lang), name_lifelines, lay_out).diagram
+    assert diagram is not None
+    return diagram
+
+
+@per_trace
+def _whole(trace: Trace, limit: int) -> DiagramTree:
+    return run_passes(_folded_story(trace), partial(choose_all, limit=limit))
+
+
+@per_trace
+def _chosen(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None) -> DiagramTree:
+    """Return the calls to draw; the same in all languages."""
+    if detail is not None or focus:
+        passes: list[Callable[[DiagramTree], DiagramTree]] = [order_by_cause]
         passes += [partial(focus_on, lifelines=focus)] if focus else []
         passes += [partial(down_to, level=detail)] if detail is not None else []
-        passes += [fold_calls]
-    else:
-        roots = folded(trace).roots
-    if detail is not None or focus or limit is None:
-        passes += [choose_all]
-    else:
-        most = max(4, limit // (8 if several else 6))  # groups of steps; each brings a message, too
-        passes += [partial(condense, most=most), partial(choose, limit=limit)]
-    tree = run_passes(DiagramTree(trace, roots, lang=lang), *passes, name_lifelines, lay_out)
-    assert tree.diagram is not None
-    return tree.diagram
+        return run_passes(DiagramTree(trace, call_tree(trace)), *passes, fold_calls, choose_all)
+    if limit is None:
+        return run_passes(_folded_story(trace), choose_all)
+    most = max(4, limit // (8 if is_story(trace) else 6))  # groups of steps; each brings a message, too
+    return run_passes(_folded_story(trace), partial(condense, most=most), partial(choose, limit=limit))
+
+
+def _folded_story(trace: Trace) -> DiagramTree:
+    """Return all calls in one order, with repetition folded: a tree that the caller may change."""
+    return copy_tree(_stories(trace)) if is_story(trace) else DiagramTree(trace, folded(trace).roots)
+
+
+@per_trace
+def _stories(trace: Trace) -> DiagramTree:
+    return run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause, fold_calls)
 
 
 def sequence_diagram(

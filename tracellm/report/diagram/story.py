@@ -6,7 +6,7 @@ part is drawn between them. It is drawn within one of them only if that call sta
 side, as `SyncMPClient.get_output` does. A run of one process and one thread is not changed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracellm.report.diagram.lanes import Lane, Lanes
@@ -111,7 +111,8 @@ class DiagramTree(CallTree):
         lang: the language of the diagram.
         story: facts about several lanes in one order.
         returns: `id(node)` of the calls whose return is an arrow, too.
-        remark: a sentence about the whole diagram.
+        remark: key and count of a sentence about the whole diagram; None for no remark.
+        rest: the last steps, if none of their calls is drawn; and whether these are all like calls of earlier steps.
         lifelines: the lifelines of the calls' arrows; None until they are named.
         diagram: the result; None until it is laid out.
     """
@@ -119,7 +120,8 @@ class DiagramTree(CallTree):
     lang: str = "en"
     story: Story = field(default_factory=Story)
     returns: frozenset[int] = frozenset()
-    remark: str = ""
+    remark: tuple[str, int] | None = None
+    rest: tuple[Sequence[Step], bool] = ((), False)
     lifelines: Lifelines | None = None
     diagram: Diagram | None = None
 

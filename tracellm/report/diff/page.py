@@ -13,14 +13,13 @@ from tracellm.report.diff.blocks import Block, Heading, Table
 from tracellm.report.diff.steps import differences
 from tracellm.report.diff.times import RUNS
 from tracellm.report.facts.coverage import notes
-from tracellm.report.facts.engines import engines
+from tracellm.report.facts.engines import step_positions
 from tracellm.report.html.data import page_texts, run_data
 from tracellm.report.html.page import document, environment
 from tracellm.report.html.run_view import problems_view
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.compare import Comparison, compare
-from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import Step
 
@@ -100,7 +99,7 @@ def _view(block: Block) -> dict[str, Any]:
 
 def _data(a: RunFolder, b: RunFolder, comparison: Comparison) -> dict[str, Any]:
     """Return both runs, the requests of a pair in rows of the same number, and the pairs of their steps."""
-    in_a, in_b = _positions(a.trace), _positions(b.trace)
+    in_a, in_b = step_positions(a.trace), step_positions(b.trace)
 
     def position(step: Step | None, known: dict[str, tuple[int, int]]) -> tuple[int, int] | None:
         return None if step is None else known[step.span.span_id]
@@ -118,13 +117,4 @@ def _data(a: RunFolder, b: RunFolder, comparison: Comparison) -> dict[str, Any]:
             }
             for pair in comparison.steps
         ],
-    }
-
-
-def _positions(trace: Trace) -> dict[str, tuple[int, int]]:
-    """Return the engine and the index of each step, by the id of its span."""
-    return {
-        step.span.span_id: (number, index)
-        for number, engine in enumerate(engines(trace))
-        for index, step in enumerate(engine.steps)
     }

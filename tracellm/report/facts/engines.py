@@ -14,7 +14,7 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import Step, engine_key, steps
 
-__all__ = ["EngineFacts", "engines"]
+__all__ = ["EngineFacts", "engines", "step_positions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,16 @@ def engines(trace: Trace) -> tuple[EngineFacts, ...]:
         _engine(caches[key][number] if number >= 0 else None, configured, makers, found)
         for (key, number), found in own.items()
     )
+
+
+@per_trace
+def step_positions(trace: Trace) -> dict[str, tuple[int, int]]:
+    """Return the indexes of engine and step of each step, by the id of its span."""
+    return {
+        step.span.span_id: (engine, index)
+        for engine, facts in enumerate(engines(trace))
+        for index, step in enumerate(facts.steps)
+    }
 
 
 def _engine(cache: Span | None, configured: list[Span], makers: list[Span], found: list[Step]) -> EngineFacts:

@@ -1,7 +1,7 @@
 """Findings: the moments of a run that need an explanation, each with its step.
 
-Preemptions, requests that waited, prompts computed in pieces, prefix cache hits, shrinking batches and slow first
-tokens. A report shows them first, since they answer the questions that people open it with.
+Preemptions, requests that waited, prompts computed in pieces, prefix cache hits, shrinking batches, slow first tokens
+and slow steps. A report shows them first, since they answer the questions that people open it with.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from typing import Any
 
 from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.requests import RequestsByStep, request_times
+from tracellm.report.facts.step_parts import parts_by_step
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Held, Step
@@ -20,6 +21,8 @@ __all__ = ["Finding", "findings"]
 
 SLOW = 2.0
 """A first token is slow if it took this many times the median."""
+SLOW_STEP = 4.0
+"""A step is slow if it took this many times the median of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +42,18 @@ class Finding:
 
 @per_trace
 def findings(trace: Trace) -> tuple[Finding, ...]:
-    """Return all findings, engine by engine, kind by kind, each kind in the order of the steps."""
+    """Return all findings, engine by engine, kind by kind: preemptions in order, of other kinds the largest first."""
     found: list[Finding] = []
     for number, engine in enumerate(engines(trace)):
         for kind in (_preemptions, _waits, _pieces, _hits, _shrinking):
             found += kind(number, engine)
-    return (*found, *_slow_first_tokens(trace))
+    return (*found, *_slow_first_tokens(trace), *_slow_steps(trace))
 
 
 def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
     """Yield a finding for each preemption, with the tokens that had to be computed again."""
     computed: dict[str, int] = {}
-    hits: dict[tuple[str, int], int] = {}
+    resumed: dict[tuple[str, int], tuple[Step, int]] = {}
     begun: dict[str, int] = {}
     preempted: list[tuple[str, Step, int]] = []
     for step in engine.steps:
@@ -59,17 +62,20 @@ def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
             begun[request_id] = step.index
         for request in step.requests:
             if request.request_id in step.resumed and request.request_id in begun:
-                hits[request.request_id, begun[request.request_id]] = request.prefix_hit_tokens
+                resumed[request.request_id, begun[request.request_id]] = step, request.prefix_hit_tokens
             computed[request.request_id] = request.num_computed + request.num_tokens
     for request_id, step, tokens in preempted:
-        values = {"tokens": tokens, "cached": hits.get((request_id, step.index), 0)}
+        values = {"tokens": tokens}
+        if (back := resumed.get((request_id, step.index))) is not None:
+            values |= {"resumed": back[0].index, "cached": back[1], "again": max(0, tokens - back[1])}
         yield Finding("preempted", number, step.index, request_id, values, _held(step, request_id))
 
 
 def _waits(number: int, engine: EngineFacts) -> Iterable[Finding]:
-    """Yield a finding for each request that waited before its first tokens were computed, with its longest reason."""
+    """Return a finding for each request that waited before its first tokens were computed, with its longest reason."""
     waiting: dict[str, list[tuple[Step, Held | None]]] = {}
     done: set[str] = set()
+    found = []
     for step in engine.steps:
         for request in step.requests:
             if request.request_id not in done and (waited := waiting.pop(request.request_id, None)):
@@ -77,12 +83,13 @@ def _waits(number: int, engine: EngineFacts) -> Iterable[Finding]:
                 reason = max(lasted, key=lambda one: lasted[one], default="")
                 at, held = next((one for one in waited if one[1] and one[1].reason == reason), waited[0])
                 values = {"steps": len(waited), "mostly": lasted[reason]}
-                yield Finding("waited", number, at.index, request.request_id, values, held)
+                found.append(Finding("waited", number, at.index, request.request_id, values, held))
             done.add(request.request_id)
         reasons = {held.request_id: held for held in step.held}
         for request_id in step.waiting:
             if request_id not in done:
                 waiting.setdefault(request_id, []).append((step, reasons.get(request_id)))
+    return sorted(found, key=lambda finding: -finding.values["steps"])
 
 
 def _shrinking(number: int, engine: EngineFacts) -> Iterable[Finding]:
@@ -120,12 +127,15 @@ def _pieces(number: int, engine: EngineFacts) -> Iterable[Finding]:
 
 
 def _hits(number: int, engine: EngineFacts) -> Iterable[Finding]:
-    """Yield a finding for each prefix cache hit of a request that begins."""
+    """Return a finding for each prefix cache hit of a request that begins."""
+    found = []
     for step in engine.steps:
         for request in step.requests:
             if request.prefix_hit_tokens and request.request_id in step.new:
                 values = {"tokens": request.prefix_hit_tokens, "blocks": len(request.cached_blocks)}
-                yield Finding("hit", number, step.index, request.request_id, values | {"size": engine.block_size})
+                values["size"] = engine.block_size
+                found.append(Finding("hit", number, step.index, request.request_id, values))
+    return sorted(found, key=lambda finding: -finding.values["tokens"])
 
 
 def _slow_first_tokens(trace: Trace) -> Iterable[Finding]:
@@ -143,11 +153,34 @@ def _slow_first_tokens(trace: Trace) -> Iterable[Finding]:
     if len(waited) < 3:
         return
     middle = median(waited.values())
-    for span_id, first in waited.items():
+    for span_id, first in sorted(waited.items(), key=lambda one: -one[1]):
         if first > SLOW * middle:
             number, step, request_id = begun[span_id]
             values = {"time": first, "median": middle, "queued": times[span_id].queued or 0.0}
             yield Finding("slow", number, step.index, request_id, values)
+
+
+def _slow_steps(trace: Trace) -> Iterable[Finding]:
+    """Yield a finding for each step that took more than SLOW_STEP times the median of its kind, with its longest part.
+
+    The first step of each kind is left out, as it warms up.
+    """
+    parts = parts_by_step(trace)
+    slow = []
+    for number, engine in enumerate(engines(trace)):
+        kinds: dict[str, list[Step]] = {}
+        for step in engine.steps:
+            if not step.span.open:
+                kinds.setdefault(step.kind, []).append(step)
+        for kind, steps in kinds.items():
+            middle = median(step.span.duration_ns for step in steps)
+            for step in steps[1:]:
+                if step.span.duration_ns > SLOW_STEP * middle:
+                    own = parts.get(step.span.span_id) or {"other": step.span.duration_ns}
+                    part = max(own, key=lambda name: own[name])
+                    times = {"time": step.span.duration_ns / 1e9, "median": middle / 1e9, "part_time": own[part] / 1e9}
+                    slow.append(Finding("slow_step", number, step.index, "", {**times, "kind": kind, "part": part}))
+    return sorted(slow, key=lambda finding: -finding.values["time"])
 
 
 def _held(step: Step, request_id: str) -> Held | None:

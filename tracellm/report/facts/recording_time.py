@@ -10,8 +10,8 @@ from typing import Any
 from tracellm.report.facts.coverage import numbers_in
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
-from tracellm.trace.model import Span, Trace
-from tracellm.trace.steps import STEP_SPAN
+from tracellm.trace.model import Trace
+from tracellm.trace.steps import STEP_SPAN, step_around
 
 __all__ = ["generation", "recording_by_step", "share_of_generation"]
 
@@ -21,17 +21,10 @@ def recording_by_step(trace: Trace) -> dict[str, int]:
     """Return each step's recording time in nanoseconds, by the id of the step's span; steps without any are absent."""
     found: dict[str, int] = {}
     for span in trace.spans:
-        if (nanoseconds := span.recording_ns) and (step := _step_around(trace, span)) is not None:
-            found[step.span_id] = found.get(step.span_id, 0) + nanoseconds
+        step = step_around(trace, span) if span.recording_ns else None
+        if step is not None and step.thread == span.thread:
+            found[step.span_id] = found.get(step.span_id, 0) + span.recording_ns
     return found
-
-
-def _step_around(trace: Trace, span: Span) -> Span | None:
-    """Return the step that a call is, or is part of, in the same thread."""
-    above: Span | None = span
-    while above is not None and above.name != STEP_SPAN:
-        above = trace.parent(above)
-    return above if above is not None and above.thread == span.thread else None
 
 
 @per_trace

@@ -1,6 +1,6 @@
 """The report as one HTML page that opens from disk, loads nothing from the network, and takes no text for markup.
 
-`page` puts it together; `run_view`, `request_view`, `step_view` and `tree_view` make of a run folder what the templates
+`page` puts it together; `run_view`, `request_view` and others make of a run folder what the templates
 show, all of it text that Jinja escapes. Only the drawing, the style sheet and the script are inserted unescaped.
 """
 

@@ -1,9 +1,11 @@
 """The page's first part: what ran, where the time went, and what needs an explanation, with links to the steps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
+from tracellm.report.facts.engines import engines
 from tracellm.report.facts.findings import Finding, findings
 from tracellm.report.facts.startup import ClientChoice, ModelLoad
 from tracellm.report.texts import text
@@ -18,14 +20,32 @@ from tracellm.trace.steps import STEP_SPAN, read_step
 __all__ = ["answer_view"]
 
 MOST_OF_A_KIND = 6
+MOST_LISTED = 200
+"""Findings of a kind that are listed once the list is opened."""
+_STARTUP = ("AsyncLLM.from_vllm_config", "AsyncLLM.__init__")
+"""Calls that are the start-up of a server, which has no script."""
 
 
 def answer_view(
-    trace: Trace, client: ClientChoice | None, load: ModelLoad | None, inputs: list[dict[str, str]], lang: str
+    trace: Trace,
+    client: ClientChoice | None,
+    load: ModelLoad | None,
+    inputs: list[dict[str, str]],
+    lang: str,
+    variants: Mapping[str, Trace] | None = None,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Return the sentences about model and client, the parts of the run's time, and the findings."""
+    """Return the sentences about model and client, the parts of the run's time, the findings, and the variants.
+
+    `seconds` is the time of the whole program, which may begin before the recording and end after it.
+    """
     return {
-        "answer": {"lines": _lines(client, load, inputs, lang), "times": _times(trace, lang), **_found(trace, lang)}
+        "answer": {
+            "lines": _lines(client, load, inputs, lang),
+            "times": _times(trace, seconds or 0.0, lang),
+            **_found(trace, lang),
+            "variants": _variants(trace, variants or {}, lang),
+        }
     }
 
 
@@ -50,16 +70,21 @@ def _lines(
 _RULES = ("InprocClient", "SyncMPClient", "AsyncMPClient")
 
 
-def _times(trace: Trace, lang: str) -> list[dict[str, Any]]:
+def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
     """Return the parts of the run's time: start-up, steps with a prefill, decode steps, between steps, the rest."""
     if not trace.spans:
         return []
     start = trace.spans[0].start_ns
-    whole = max(span.end_ns for span in trace.spans) - start
+    whole = max(max(span.end_ns for span in trace.spans) - start, round(seconds * 1e9))
     steps = [span for span in trace.named(STEP_SPAN) if not span.open]
-    startup = _union(span for span in trace.spans if span.attributes.get(names.PHASE) == "startup")
-    prefill = _union(span for span in steps if read_step(span).kind in ("prefill", "mixed"))
-    every = _union(steps)
+    startup = _union(
+        span for span in trace.spans if span.attributes.get(names.PHASE) == "startup" or span.name in _STARTUP
+    )
+    prefills = [span for span in steps if read_step(span).kind in ("prefill", "mixed")]
+    with_prefill = {span.span_id for span in prefills}
+    decodes = [span for span in steps if span.span_id not in with_prefill]
+    prefill, every = _union(prefills), _union(steps)
+    counted = {"prefill": prefills, "decode": decodes}
     generation = every and max(span.end_ns for span in steps) - steps[0].start_ns
     parts = {
         "startup": startup,
@@ -74,10 +99,19 @@ def _times(trace: Trace, lang: str) -> list[dict[str, Any]]:
             "time": duration(nanoseconds / 1e9),
             "share": percent(nanoseconds / whole) if whole else "",
             "width": max(1, round(20 * nanoseconds / whole)) if whole else 0,
+            "steps": _typical(counted.get(part, []), lang),
         }
         for part, nanoseconds in parts.items()
         if nanoseconds
     ]
+
+
+def _typical(steps: Sequence[Span], lang: str) -> str:
+    """Return the number of steps and their median time."""
+    if not steps:
+        return ""
+    middle = duration(median(step.duration_ns for step in steps) / 1e9)
+    return text(lang, "answer.time.steps", n=len(steps), median=middle)
 
 
 def _union(spans: Iterable[Span]) -> int:
@@ -97,12 +131,16 @@ def _found(trace: Trace, lang: str) -> dict[str, Any]:
         kinds.setdefault(finding.kind, []).append(finding)
     groups = []
     for kind, own in kinds.items():
-        shown, more = clip(own, MOST_OF_A_KIND)
+        listed, left_out = clip(own, MOST_LISTED)
+        rows = [_finding(finding, short, lang) for finding in listed]
+        shown, more = clip(rows, MOST_OF_A_KIND)
         groups.append(
             {
                 "title": text(lang, f"finding.{kind}.title", n=len(own)),
-                "findings": [_finding(finding, short, lang) for finding in shown],
-                "more": more,
+                "findings": shown,
+                "more": rows[len(shown) :],
+                "num_more": more + left_out,
+                "left_out": left_out,
             }
         )
     return {"findings": groups}
@@ -116,7 +154,13 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
         mostly = finding.values.get("mostly", 0) != finding.values.get("steps", 0)
         because = text(lang, "finding.because.mostly" if mostly else "finding.because", why=why, **values)
     request = visible(short.shorten(finding.request_id))
+    if finding.kind == "slow_step":
+        values |= {
+            name: text(lang, f"{key}.{values[name]}") for name, key in (("kind", "step.kind"), ("part", "page.part"))
+        }
     sentence = text(lang, f"finding.{finding.kind}", request=request, because=because, **values)
+    if finding.kind == "preempted":
+        sentence += text(lang, "finding.resumed" if "resumed" in values else "finding.not_resumed", **values)
     address = {"step": str(finding.step)}
     if finding.request_id:
         address["request"] = finding.request_id
@@ -127,3 +171,29 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
         "step": text(lang, "page.step", n=f"{finding.step:,}"),
         "address": "#" + urlencode(address, errors="replace"),
     }
+
+
+def _variants(trace: Trace, variants: Mapping[str, Trace], lang: str) -> list[dict[str, str]]:
+    """Return a sentence about each variant that `tracellm whatif` scheduled, with the address of its first step."""
+    number = len(engines(trace))
+    rows = []
+    for name, variant in variants.items():
+        sentence = text(
+            lang,
+            "answer.whatif.variant",
+            settings=visible(name),
+            **{
+                f"{fact}_{side}": value
+                for side, one in (("then", variant), ("now", trace))
+                for fact, value in _facts(one)
+            },
+        )
+        rows.append({"sentence": sentence, "address": f"#engine={number}&step=1"})
+        number += len(engines(variant))
+    return rows
+
+
+def _facts(trace: Trace) -> list[tuple[str, int]]:
+    """Return the number of steps and of preemptions."""
+    steps = [step for engine in engines(trace) for step in engine.steps]
+    return [("steps", len(steps)), ("preempted", sum(len(step.preempted) for step in steps))]

@@ -18,7 +18,8 @@ from tracellm.report.facts.requests import (
     request_times,
     requests,
 )
-from tracellm.report.facts.step_parts import parts_by_step
+from tracellm.report.facts.step_parts import output_times, parts_by_step
+from tracellm.report.html.model_data import kernel_rows, model_data
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.wording.request_names import RequestNames
 from tracellm.trace.model import Span, Trace
@@ -52,10 +53,18 @@ def run_data(trace: Trace, variants: Mapping[str, Trace] | None = None, first: S
     """
     all_requests = _Requests(trace, first)
     candidates = _Candidates(all_requests.tokens)
-    engines = _engines(trace, all_requests, candidates)
+    rows = _engines(trace, all_requests, candidates)
+    for row, engine in zip(rows, engines(trace), strict=True):
+        row["model"] = model_data(trace, engine)
     for name, variant in (variants or {}).items():
-        engines += _engines(variant, all_requests, candidates, what_if=name)
-    return {"engines": engines, "requests": all_requests.rows, "tokens": all_requests.tokens}
+        model = rows[0]["model"] if rows else {}
+        rows += [{**row, "model": model} for row in _engines(variant, all_requests, candidates, what_if=name)]
+    return {
+        "engines": rows,
+        "requests": all_requests.rows,
+        "tokens": all_requests.tokens,
+        "kernels": kernel_rows(trace),
+    }
 
 
 def page_texts(lang: str, *more: str) -> dict[str, Any]:
@@ -169,7 +178,7 @@ def _engines(
     trace: Trace, all_requests: _Requests, candidates: "_Candidates", what_if: str = ""
 ) -> list[dict[str, Any]]:
     """Return the engines, each with its settings and its steps; the steps of a variant have no times."""
-    recording, parts = recording_by_step(trace), parts_by_step(trace)
+    times = recording_by_step(trace), parts_by_step(trace), output_times(trace)
     rows = []
     for engine in engines(trace):
         number = _Numbers(all_requests)
@@ -185,7 +194,7 @@ def _engines(
                 "maxNumSeqs": _as_int(engine.settings.get("max_num_seqs", "")),
                 "steps": [
                     _step(step, replay, number, candidates)
-                    | ({} if what_if else _recorded(step, number, all_requests, recording, parts))
+                    | ({} if what_if else _recorded(step, number, all_requests, *times))
                     for step in engine.steps
                 ],
             }
@@ -203,6 +212,7 @@ def _recorded(
     all_requests: _Requests,
     recording: Mapping[str, int],
     parts: Mapping[str, Mapping[str, int]],
+    outputs: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return the times of a recorded step, and count it in the rows of its requests."""
     number.count(step)
@@ -212,6 +222,7 @@ def _recorded(
             "us": step.span.duration_ns // 1000,
             "recording": recording.get(step.span.span_id, 0) // 1000,
             "parts": {part: time // 1000 for part, time in parts.get(step.span.span_id, {}).items()},
+            "outputs": outputs.get(step.span.span_id, 0) // 1000,
         }
     )
 

@@ -13,15 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tracellm.report.diagram.mermaid import to_mermaid
-from tracellm.report.diagram.model import Message
 from tracellm.report.diagram.sequence import sequence
-from tracellm.report.diagram.svg import draw
 from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.boundary_view import boundary_view
+from tracellm.report.html.calls_data import calls_data
 from tracellm.report.html.data import encode, page_texts, run_data
-from tracellm.report.html.kernel_view import kernels_view
 from tracellm.report.html.linker import link
 from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
@@ -34,15 +32,19 @@ from tracellm.report.html.run_view import (
     problems_view,
     run_view,
 )
-from tracellm.report.html.tree_view import tree_view
+from tracellm.report.html.sequence_data import sequence_data
+from tracellm.report.html.source_data import source_data
 from tracellm.report.texts import LANGUAGES, Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
-from tracellm.report.wording.titles import spans_text
+from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import STEP_SPAN
 
 __all__ = ["document", "environment", "report_html", "version"]
+
+_TEXTS = ("calls.", "html.calls", "model.", "sequence.", "source.", "timeline.")
+"""Beginnings of the keys of the texts that only this page's script shows."""
 
 _SECTIONS = {
     "client": ("client",),
@@ -67,8 +69,14 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         partial(_body, run_folder),
         lang,
         script="main.js",
-        styles=("style.css", "steps.css"),
-        data={**page_texts(lang), **run_data(run_folder.trace, run_folder.variants)},
+        styles=("style.css", "steps.css", "calls.css", "model.css"),
+        data={
+            **page_texts(lang, *_TEXTS),
+            **run_data(run_folder.trace, run_folder.variants),
+            "sequence": sequence_data(run_folder.trace),
+            "source": source_data(run_folder.trace, run_folder.manifest),
+        },
+        calls=calls_data(run_folder.trace),
         title=run_view(run_folder, lang)["title"],
         version=version(run_folder),
     )
@@ -83,6 +91,7 @@ def document(
     data: Mapping[str, Any],
     title: str,
     version: str,
+    calls: bytes = b"",
 ) -> str:
     """Return an HTML document that loads nothing.
 
@@ -94,6 +103,7 @@ def document(
         data: what the script reads, as JSON.
         title: title of the window, without invisible characters.
         version: version of tracellm that recorded what is shown.
+        calls: all calls, as `calls_data` returns them; empty for a page that shows none.
     """
     style = "".join(_asset("templates", name) for name in styles)
     code = link(script, partial(_asset, "js"))
@@ -110,6 +120,7 @@ def document(
             style=Markup(style),
             script=Markup(code),
             data=encode(json.dumps(data, separators=(",", ":")).encode()),
+            calls=encode(calls) if calls else "",
             title=title,
             version=version,
         )
@@ -119,7 +130,6 @@ def document(
 def _body(run_folder: RunFolder, lang: Language) -> str:
     """Return all sections in one language."""
     trace, manifest = run_folder.trace, run_folder.manifest
-    diagram = sequence(trace, lang=lang)
     startup = startup_spans(trace)
     options = manifest.get("options")
     without_text = isinstance(options, dict) and options.get("text") is False
@@ -133,20 +143,29 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "run": run_view(run_folder, lang),
         "client": client,
         "boundary": boundary_view(trace, lang),
-        "kernels": kernels_view(trace, lang),
         "without_text": without_text,
-        "drawing": draw(diagram, partial(_arrow_spans, lang=lang)),
-        "remark": visible(diagram.remark),
-        "mermaid": to_mermaid(diagram),
+        "mermaid": to_mermaid(sequence(trace, lang=lang)),
         "load": load_view(model_load(startup), manifest, lang),
         "cache": cache_view(kv_cache(startup), lang),
         "config": config_view(engine_config(startup), lang),
-        "words": [(text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
+        "words": [(term, text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
         "probes": probes_sentence(manifest, trace, lang),
-        **answer_view(trace, client_choice(startup), model_load(startup), client["inputs"] if client else [], lang),
-        **tree_view(trace, lang),
+        **answer_view(
+            trace,
+            client_choice(startup),
+            model_load(startup),
+            client["inputs"] if client else [],
+            lang,
+            run_folder.variants,
+            manifest.get("duration_s"),
+        ),
+        "can_replay": any(
+            str(span.attributes.get(names.CODE_FUNCTION)).startswith("tracellm.") for span in trace.named(STEP_SPAN)[:1]
+        ),
         **requests_view(trace, lang),
+        "has_calls": bool(trace.spans),
         "has_steps": bool(trace.named(STEP_SPAN)),
+        "has_source": any(names.CODE_FUNCTION in span.attributes for span in trace.spans),
         **about_view(manifest, lang),
     }
     return environment().get_template("body.html").render(context)
@@ -155,14 +174,6 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
 def version(run_folder: RunFolder) -> str:
     """Return the version of tracellm that recorded a run."""
     return visible(str(run_folder.manifest.get("tracellm", "?")))
-
-
-def _arrow_spans(arrow: Message, lang: str) -> str:
-    """Return an arrow's whole label, and the spans it stands for."""
-    if not arrow.spans:
-        return ""
-    spans = spans_text(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
-    return f"{visible(arrow.text)}\n{spans}"
 
 
 @cache

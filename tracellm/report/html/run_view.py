@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
+from tracellm.report.facts.counterparts import VLLM_VERSIONS, files_of
 from tracellm.report.facts.coverage import cost, dropped_calls, is_recorded, numbers_in
 from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, Setting, model_load, startup_spans
 from tracellm.report.texts import text, texts
-from tracellm.report.texts.client import VLLM_FILES
+from tracellm.report.texts.client import VLLM_CLASSES
 from tracellm.report.wording.problems import problem_text, recording_problems
 from tracellm.report.wording.quantities import byte_size, duration
 from tracellm.report.wording.safe_text import visible
@@ -165,7 +166,10 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
             for client in reversed(CLIENTS)
         ],
         "real": real_vllm(choice, lang),
-        "files": [(file, ", ".join(classes)) for file, classes in VLLM_FILES.get(choice.choice, {}).items()],
+        "files": [
+            (file, ", ".join(classes))
+            for file, classes in files_of(VLLM_CLASSES.get(choice.choice, ()), VLLM_VERSIONS[0]).items()
+        ],
     }
 
 

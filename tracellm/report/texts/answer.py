@@ -17,13 +17,22 @@ EN = {
     "answer.time.decode": "Decode steps",
     "answer.time.between": "Between steps",
     "answer.time.else": "Before, after and imports",
+    "answer.time.steps": "{n:step|steps}, median {median}",
+    "answer.whatif": "What if",
+    "answer.whatif.variant": "With {settings}: {steps_then:step|steps} instead of {steps_now}, "
+    "{preempted_then:preemption|preemptions} instead of {preempted_now}. Scheduled again without the model, so without "
+    "times.",
+    "answer.whatif.none": "`tracellm whatif RUN --max-num-batched-tokens 64` schedules these requests again with other "
+    "settings, and adds the result to this page.",
     "answer.findings": "What needs an explanation",
     "finding.none": "Nothing: no request waited, was preempted, was computed in pieces or used the prefix cache.",
     "finding.because": " Reason: {why}.",
     "finding.because.mostly": " Reason in {mostly} of them: {why}.",
     "finding.preempted.title": "{n:preemption|preemptions}",
-    "finding.preempted": "Request {request} was preempted after {tokens:computed token|computed tokens}.{because} When "
-    "it resumed, {cached} of them came from the prefix cache.",
+    "finding.preempted": "Request {request} was preempted after {tokens:computed token|computed tokens}.{because}",
+    "finding.resumed": " It resumed in step {resumed}: {again:token was|tokens were} computed again, {cached} came "
+    "from the prefix cache.",
+    "finding.not_resumed": " It did not resume.",
     "finding.waited.title": "{n:request|requests} waited",
     "finding.waited": "Request {request} waited for {steps:step|steps}.{because}",
     "finding.shrinking.title": "A shrinking batch",
@@ -34,6 +43,9 @@ EN = {
     "finding.hit.title": "{n:prefix cache hit|prefix cache hits}",
     "finding.hit": "Request {request} found {tokens:token|tokens} in the prefix cache, in {blocks:full block|full "
     "blocks} of {size}. Only full blocks are shared.",
+    "finding.slow_step.title": "{n:slow step|slow steps}",
+    "finding.slow_step": "It took {time}; the median of this kind ({kind}) is {median}. Its longest part is {part}: "
+    "{part_time}.",
     "finding.slow.title": "{n:slow first token|slow first tokens}",
     "finding.slow": "The first token of request {request} took {time}; the median is {median}. It was queued for "
     "{queued}.",
@@ -54,13 +66,20 @@ ZH = {
     "answer.time.decode": "解码 step",
     "answer.time.between": "step 之间",
     "answer.time.else": "前后及导入",
+    "answer.time.steps": "{n:,} 个 step，中位数 {median}",
+    "answer.whatif": "如果",
+    "answer.whatif.variant": "改为 {settings}：{steps_then:,} 个 step（原为 {steps_now:,} 个），"
+    "{preempted_then:,} 次抢占（原为 {preempted_now:,} 次）。只重新调度，不运行模型，因此没有时间。",
+    "answer.whatif.none": "`tracellm whatif RUN --max-num-batched-tokens 64` 用其他设置重新调度这些请求，"
+    "结果会加入本页。",
     "answer.findings": "值得解释的地方",
     "finding.none": "没有：没有请求等待、被抢占、分块计算或命中前缀缓存。",
     "finding.because": "原因：{why}。",
     "finding.because.mostly": "其中 {mostly:,} 个的原因：{why}。",
     "finding.preempted.title": "{n:,} 次抢占",
-    "finding.preempted": "请求 {request} 在计算了 {tokens:,} 个 token 后被抢占。{because}"
-    "恢复时其中 {cached:,} 个来自前缀缓存。",
+    "finding.preempted": "请求 {request} 在计算了 {tokens:,} 个 token 后被抢占。{because}",
+    "finding.resumed": "第 {resumed} 步恢复：{again:,} 个 token 重新计算，{cached:,} 个来自前缀缓存。",
+    "finding.not_resumed": "之后没有恢复。",
     "finding.waited.title": "{n:,} 个请求等待过",
     "finding.waited": "请求 {request} 等待了 {steps:,} 个 step。{because}",
     "finding.shrinking.title": "批次缩小",
@@ -70,6 +89,8 @@ ZH = {
     "finding.hit.title": "{n:,} 次前缀缓存命中",
     "finding.hit": "请求 {request} 在前缀缓存中命中 {tokens:,} 个 token，共 {blocks:,} 个满块（每块 {size} 个）。"
     "只有满块可以共享。",
+    "finding.slow_step.title": "{n:,} 个较慢的 step",
+    "finding.slow_step": "用时 {time}；同类 step（{kind}）的中位数为 {median}。最长的部分是{part}：{part_time}。",
     "finding.slow.title": "{n:,} 个首 token 较慢",
     "finding.slow": "请求 {request} 的首 token 用时 {time}，中位数为 {median}；其中排队 {queued}。",
 }

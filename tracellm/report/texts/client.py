@@ -1,6 +1,6 @@
 """Texts on the choice of a client: its purpose, the inputs and rule of `make_client`, and the way to another client."""
 
-__all__ = ["CODE", "COMMAND", "EN", "VLLM_CODE", "VLLM_COMMAND", "VLLM_FILES", "ZH"]
+__all__ = ["CODE", "COMMAND", "EN", "VLLM_CLASSES", "VLLM_CODE", "VLLM_COMMAND", "ZH"]
 
 CODE = {
     "InprocClient": ("llm = LLM(model, multiprocess_mode=False)",),
@@ -37,26 +37,18 @@ VLLM_CODE = {
 VLLM_COMMAND = {**COMMAND, "AsyncMPClient": "tracellm run --explain vllm serve MODEL"}
 """Commands for a real vLLM."""
 
-VLLM_FILES = {
-    "InprocClient": {
-        "vllm/v1/engine/core_client.py": ("EngineCoreClient", "InprocClient"),
-        "vllm/v1/engine/core.py": ("EngineCore",),
-    },
-    "SyncMPClient": {
-        "vllm/v1/engine/core_client.py": ("EngineCoreClient", "MPClient", "SyncMPClient"),
-        "vllm/v1/engine/core.py": ("EngineCore", "EngineCoreProc"),
-        "vllm/v1/engine/utils.py": ("launch_core_engines",),
-        "vllm/v1/serial_utils.py": ("MsgpackEncoder", "MsgpackDecoder"),
-    },
-    "AsyncMPClient": {
-        "vllm/v1/engine/async_llm.py": ("AsyncLLM",),
-        "vllm/v1/engine/core_client.py": ("EngineCoreClient", "MPClient", "AsyncMPClient"),
-        "vllm/v1/engine/core.py": ("EngineCore", "EngineCoreProc"),
-        "vllm/v1/engine/utils.py": ("launch_core_engines",),
-        "vllm/v1/serial_utils.py": ("MsgpackEncoder", "MsgpackDecoder"),
-    },
+VLLM_CLASSES = {
+    "InprocClient": ("EngineCoreClient", "InprocClient", "EngineCore"),
+    "SyncMPClient": (
+        *("EngineCoreClient", "MPClient", "SyncMPClient", "EngineCore", "EngineCoreProc"),
+        *("launch_core_engines", "MsgpackEncoder", "MsgpackDecoder"),
+    ),
+    "AsyncMPClient": (
+        *("AsyncLLM", "EngineCoreClient", "MPClient", "AsyncMPClient", "EngineCore", "EngineCoreProc"),
+        *("launch_core_engines", "MsgpackEncoder", "MsgpackDecoder"),
+    ),
 }
-"""Files of vLLM 0.11.1 with the classes of each client."""
+"""Classes and functions of vLLM behind each client."""
 
 EN = {
     "client.title": "Client: {choice}",

@@ -24,6 +24,8 @@ EN = {
     "diagram.receiver": "receiver (not recorded)",
     "diagram.http_client": "HTTP client",
     "diagram.repeated_steps": "{count:more call is|more calls are} not drawn: their steps are like the previous ones",
+    "diagram.rest_alike": "{steps}: the same calls as in earlier steps",
+    "diagram.rest_left_out": "{steps}: not drawn",
     "diagram.left_out": "{count:more call is|more calls are} not drawn. In `tracellm show RUN sequence`, "
     "`--detail LEVEL` draws more levels and `--focus CLASS` the calls of one class",
     "calltree.call": "call",
@@ -85,6 +87,8 @@ ZH = {
     "diagram.receiver": "接收方（未记录）",
     "diagram.http_client": "HTTP 客户端",
     "diagram.repeated_steps": "还有 {count:,} 个调用没有画出：它们所在的 step 与之前的相同",
+    "diagram.rest_alike": "{steps}：调用与之前的 step 相同",
+    "diagram.rest_left_out": "{steps}：没有画出",
     "diagram.left_out": "还有 {count:,} 个调用没有画出。`tracellm show RUN sequence` 可用 `--detail LEVEL` "
     "画出更多层级，用 `--focus CLASS` 画出某个类的调用",
     "calltree.call": "调用",

@@ -81,9 +81,9 @@ EN = {
     "prepares the tensors, runs the model and samples.",
     "glossary.span.name": "span",
     "glossary.span": "One recorded call: its name, times, arguments and result.",
-    "glossary.own_time.name": "total, own",
-    "glossary.own_time": "Total: the time of a call from start to end. Own: total time without the calls it made and "
-    "without recording.",
+    "glossary.own_time.name": "total time, own time",
+    "glossary.own_time": "Total time: from the start of a call to its end. Own time: total time without the "
+    "calls it made and without recording.",
     "glossary.generation.name": "generation",
     "glossary.generation": "The time from the start of the first step to the end of the last, over all engines of the "
     "run. Start-up comes before it.",
@@ -156,8 +156,8 @@ ZH = {
     "运行模型并采样。",
     "glossary.span.name": "span",
     "glossary.span": "记录下来的一次调用：名称、起止时间、参数和返回值。",
-    "glossary.own_time.name": "总计、自身",
-    "glossary.own_time": "总计：调用从开始到结束的时间。自身：总计减去它发起的调用和记录所用的时间。",
+    "glossary.own_time.name": "总计时间、自身时间",
+    "glossary.own_time": "总计时间：调用从开始到结束的时间。自身时间：总计减去它发起的调用和记录所用的时间。",
     "glossary.generation.name": "生成阶段（generation）",
     "glossary.generation": "从第一个 step 开始到最后一个 step 结束的时间，包括本次运行的所有引擎。启动在它之前。",
     "glossary.recording_time.name": "记录时间（recording time）",

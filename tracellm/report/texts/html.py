@@ -87,31 +87,8 @@ EN = {
     "html.characters_more": "… and {n:more character|more characters}",
     "html.more": "and {n:,} more",
     "html.requests.more": "and {n:more request|more requests}; `tracellm export RUN --to otlp` writes them all",
-    "html.calls.more": "the deepest {n:row is|rows are} not shown; `tracellm show RUN tree` prints them all",
     "html.sequence": "Sequence diagram",
     "html.sequence.short": "Sequence",
-    "html.sequence.lead": "Time runs downwards. A solid arrow is a call, a dashed arrow its result. Repeated calls are "
-    "drawn once, in a loop. Click an arrow, or point at an arrow or at a call below, to see its recorded spans. "
-    "`tracellm export RUN --to csv` lists all spans by id.",
-    "html.sequence.lead.processes": "A blue arrow with an open head is a message to another process; the sender does "
-    "not wait. Threads and tasks have their own lifelines.",
-    "html.sequence.fit": "Fit to width",
-    "html.sequence.wide": "The diagram continues to the right: scroll sideways.",
-    "html.mermaid": "Mermaid source of the diagram",
-    "html.mermaid.lead": "For a README, a wiki or a slide.",
-    "html.copy": "Copy",
-    "html.copied": "Copied",
-    "html.calls": "Call tree",
-    "html.calls.short": "Calls",
-    "html.calls.lead": "All calls, from a line of the script down to the kernels. Open a call to see the calls it "
-    "made. Repeated calls are folded and their times are added. A bar shows a call's share of the time of its step or "
-    "script line; the dark part is its own time.",
-    "html.calls.none": "No call was recorded.",
-    "html.calls.like": "the same calls as in step {index}",
-    "html.calls.call": "Call",
-    "html.calls.total": "Total",
-    "html.calls.own": "Own",
-    "html.calls.recording": "Recording",
     "html.steps.short": "Steps",
     "html.startup": "Model and memory",
     "html.startup.short": "Model",
@@ -129,22 +106,6 @@ EN = {
     "html.probes.installed": "{n:probe was|probes were} installed.",
     "html.missing": "{n:probe has|probes have} no target",
     "html.footer": "Written by tracellm {version} from the run folder {folder}",
-    # kernels
-    "html.kernels": "Triton kernels",
-    "html.kernels.short": "Kernels",
-    "html.kernels.lead": "A launch queues a kernel on the GPU and returns at once; the GPU runs the kernel later. "
-    "Neither time includes the other. Bytes and operations are computed from the shapes and lengths of the tensors. In "
-    "Triton's interpreter on the CPU, the launch time is the time of the kernel itself.",
-    "html.kernels.column.name": "Kernel",
-    "html.kernels.column.launches": "Launches",
-    "html.kernels.column.cpu": "Launch time (CPU)",
-    "html.kernels.column.gpu": "Run time (GPU)",
-    "html.kernels.column.bytes": "Bytes read and written",
-    "html.kernels.column.flops": "Operations",
-    "html.kernels.column.intensity": "Operations per byte",
-    "html.kernels.no_gpu": "no GPU",
-    "html.kernels.timed": "{n:,} of them timed",
-    "html.kernels.rate": "{rate} GB/s",
 }
 
 ZH = {
@@ -230,28 +191,8 @@ ZH = {
     "html.characters_more": "……还有 {n:,} 个字符",
     "html.more": "还有 {n:,} 个",
     "html.requests.more": "还有 {n:,} 个请求；`tracellm export RUN --to otlp` 会导出全部请求",
-    "html.calls.more": "最深的 {n:,} 行没有显示；`tracellm show RUN tree` 会打印全部",
     "html.sequence": "时序图",
     "html.sequence.short": "时序图",
-    "html.sequence.lead": "时间自上而下。实线箭头是调用，虚线箭头是返回。重复的调用只在循环框中画一次。点击箭头，"
-    "或把鼠标移到箭头或下方的调用上，可以查看对应的 span。`tracellm export RUN --to csv` 按 id 列出全部 span。",
-    "html.sequence.lead.processes": "蓝色开口箭头是发往另一个进程的消息，发送方不等待。线程和任务有各自的生命线。",
-    "html.sequence.fit": "适应宽度",
-    "html.sequence.wide": "图的右侧还有内容，可以左右滚动。",
-    "html.mermaid": "时序图的 Mermaid 源码",
-    "html.mermaid.lead": "可以粘贴到 README、wiki 或幻灯片中。",
-    "html.copy": "复制",
-    "html.copied": "已复制",
-    "html.calls": "调用树",
-    "html.calls.short": "调用树",
-    "html.calls.lead": "从脚本的一行到 kernel 的全部调用。展开一个调用，可以查看它发起的调用。重复的调用已折叠，"
-    "时间为合计。横条表示该调用占所属 step（或脚本那一行）用时的比例，深色部分是自身用时。",
-    "html.calls.none": "没有记录到任何调用。",
-    "html.calls.like": "与第 {index} 步的调用相同",
-    "html.calls.call": "调用",
-    "html.calls.total": "总计",
-    "html.calls.own": "自身",
-    "html.calls.recording": "记录",
     "html.steps.short": "step",
     "html.startup": "模型与内存",
     "html.startup.short": "模型",
@@ -268,19 +209,4 @@ ZH = {
     "html.probes.installed": "安装了 {n:,} 个探针。",
     "html.missing": "{n:,} 个探针没有找到目标",
     "html.footer": "由 tracellm {version} 根据运行目录 {folder} 生成",
-    # kernels
-    "html.kernels": "Triton kernel",
-    "html.kernels.short": "kernel",
-    "html.kernels.lead": "启动 kernel 只是把它放入 GPU 队列，随即返回；GPU 稍后才执行。两个时间互不包含。"
-    "字节数和运算次数由张量的形状和长度算出。用 Triton 的解释器在 CPU 上运行时，启动用时就是 kernel 本身的用时。",
-    "html.kernels.column.name": "kernel",
-    "html.kernels.column.launches": "启动次数",
-    "html.kernels.column.cpu": "启动用时（CPU）",
-    "html.kernels.column.gpu": "运行用时（GPU）",
-    "html.kernels.column.bytes": "读写字节数",
-    "html.kernels.column.flops": "运算次数",
-    "html.kernels.column.intensity": "每字节运算次数",
-    "html.kernels.no_gpu": "没有 GPU",
-    "html.kernels.timed": "其中 {n:,} 次有计时",
-    "html.kernels.rate": "{rate} GB/s",
 }

@@ -18,7 +18,7 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import STEP_SPAN
 
-__all__ = ["fold_calls", "folded", "under_lines"]
+__all__ = ["copy_tree", "fold_calls", "folded", "under_lines"]
 
 
 def under_lines(siblings: Sequence[Node]) -> Sequence[Node]:
@@ -67,7 +67,12 @@ _STEPS = AROUND | {STEP_SPAN}
 
 def folded(trace: Trace) -> CallTree:
     """Return the calls of a trace under the user's lines, with repetition folded: a tree that the caller may change."""
-    return CallTree(trace, [_copy(root) for root in _folded(trace)])
+    return copy_tree(CallTree(trace, _folded(trace)))
+
+
+def copy_tree(tree: T) -> T:
+    """Return a copy of a tree that later passes may change."""
+    return replace(tree, roots=[_copy(root) for root in tree.roots])
 
 
 def fold_calls(tree: T) -> T:

@@ -39,7 +39,7 @@ _GRAMMAR_TIMEOUT = 1e-4
 class StructuredOutputOptions(StrEnum):
     """Kinds of constraints, named like the parameters of `StructuredOutputsParams`.
 
-    vLLM: vllm/v1/structured_output/request.py::StructuredOutputOptions.
+    vLLM: vllm/v1/structured_output/backend_types.py::StructuredOutputOptions.
     """
 
     JSON = "json"
@@ -57,7 +57,7 @@ StructuredOutputKey = tuple[StructuredOutputOptions, str]
 class StructuredOutputGrammar(ABC):
     """The compiled constraint of one request, and the state that its output has reached.
 
-    vLLM: vllm/v1/structured_output/request.py::StructuredOutputGrammar.
+    vLLM: vllm/v1/structured_output/backend_types.py::StructuredOutputGrammar.
     """
 
     @abstractmethod
@@ -79,7 +79,7 @@ class StructuredOutputGrammar(ABC):
 class StructuredOutputBackend(ABC):
     """Compiles constraints for the tokenizer of one model.
 
-    vLLM: vllm/v1/structured_output/request.py::StructuredOutputBackend.
+    vLLM: vllm/v1/structured_output/backend_types.py::StructuredOutputBackend.
     """
 
     @abstractmethod

@@ -4,8 +4,8 @@
 `VllmConfig.ops_choice`. The model runner creates the implementation and builds the model `using_ops`: each layer keeps
 the `current_ops` of its construction, and two engines of one process may differ.
 
-vLLM: vllm/platforms/cuda.py::get_attn_backend_cls chooses for attention; each other operation chooses by itself
-(vllm/model_executor/custom_op.py::CustomOp).
+vLLM: vllm/platforms/cuda.py::CudaPlatformBase.get_attn_backend_cls chooses for attention; each other operation chooses
+by itself (vllm/model_executor/custom_op.py::CustomOp).
 """
 
 import logging

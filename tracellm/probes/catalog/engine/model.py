@@ -1,7 +1,7 @@
 """Models, layers and operations: patterns for all model families.
 
 `nn.Module.__call__` calls `forward`, which is wrapped. Shapes and dtypes of arguments and results are recorded. Regions
-that vLLM compiles with torch.compile have no probes (vllm/torch_compile.py).
+that vLLM compiles with torch.compile have no probes (catalog/vllm/torch_compile.py).
 
 vLLM: vllm/model_executor/models/, vllm/model_executor/layers/, vllm/_custom_ops.py, vllm/v1/attention/backends/.
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.probes.catalog.entries import argument, ours_only, plain, users_line, vllm_only
+from tracellm.probes.catalog.model_shape import device_name, model_config, model_shape
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.token_texts import learn_tokenizer, learn_tokenizer_in, tokenizer_facts
 from tracellm.probes.wrapping.summary import brief, caller_attributes, write
@@ -132,23 +133,33 @@ def _capture_files(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
 
 
 def _capture_weights(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    model = argument(args, kwargs, 1, "model")
     return {
-        names.LOAD_ARCHITECTURE: type(argument(args, kwargs, 1, "model")).__name__,
+        names.LOAD_ARCHITECTURE: type(model).__name__,
         names.LOAD_BYTES: argument(args, kwargs, 2, "weight_files").num_bytes,
         names.LOAD_TENSORS: result.num_tensors,
         names.LOAD_PARAMETERS: result.num_parameters,
         names.LOAD_DTYPE: str(result.dtype).removeprefix("torch."),
+        **model_shape(model),
         names.RESULT: f"{result.num_tensors} tensors, {result.num_parameters} parameters",
     }
 
 
 def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return {names.LOAD_DEVICE: str(result.device), names.RESULT: f"{result.num_bytes} bytes on {result.device}"}
+    return {
+        names.LOAD_DEVICE: str(result.device),
+        **device_name(result.device),
+        names.RESULT: f"{result.num_bytes} bytes on {result.device}",
+    }
 
 
 def _capture_ops(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    choice = args[0].vllm_config.ops_choice
-    return {names.LOAD_OPS: choice.name, names.LOAD_OPS_REASON: choice.reason}
+    config = args[0].vllm_config
+    return {
+        names.LOAD_OPS: config.ops_choice.name,
+        names.LOAD_OPS_REASON: config.ops_choice.reason,
+        **model_config(config.model_config.hf_config),
+    }
 
 
 # -- the KV cache, the scheduler, remote calls ------------------------------------------------------------------------

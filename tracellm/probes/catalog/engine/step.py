@@ -163,11 +163,23 @@ def outputs_times(outputs: Any) -> list[float]:
 
 
 def _capture_step(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return None if result is None else result[1]
+    """Return the number of outputs for each client, or None, and whether the model ran."""
+    if result is None:
+        return None
+    outputs, executed = result
+    return outputs and [(client, len(of_client.outputs)) for client, of_client in outputs.items()], executed
 
 
-def complete_step(tracker: RequestTracker, span: Span, executed: Any, child_facts: dict[str, Any]) -> None:
-    """Complete a step's span; `executed` is whether the model ran, `child_facts` what the calls within it gave."""
+def _step_result(returned: Any) -> dict[str, Any]:
+    """Return both values: `{0: 8 outputs}, model_executed=True`."""
+    outputs, executed = returned or (None, None)
+    counts = ", ".join(f"{client}: {count} outputs" for client, count in outputs or ())
+    return {names.RESULT: f"{f'{{{counts}}}' if outputs else outputs}, model_executed={executed}"}
+
+
+def complete_step(tracker: RequestTracker, span: Span, returned: Any, child_facts: dict[str, Any]) -> None:
+    """Complete a step's span; `returned` is what it returned, `child_facts` what the calls within it gave."""
+    executed = returned[1] if returned else None
     tracker.steps += 1
     attributes = span.attributes
     attributes[names.STEP_INDEX] = tracker.steps
@@ -342,7 +354,7 @@ ENTRIES = (
         "step_fn",
         inherited=True,
         capture=_capture_step,
-        attributes=lambda executed: {names.RESULT: f"model_executed={executed}"},
+        attributes=_step_result,
         observe=complete_step,
         also="step",
         is_step=True,

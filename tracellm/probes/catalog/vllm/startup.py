@@ -16,6 +16,7 @@ import msgspec
 
 from tracellm.probes.catalog.engine import startup as ours
 from tracellm.probes.catalog.entries import argument, gives, like, vllm_only
+from tracellm.probes.catalog.model_shape import device_name, model_config, model_shape
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm.processes import attach_call_context
 from tracellm.trace import names
@@ -101,6 +102,8 @@ def _capture_weights(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
         names.LOAD_ARCHITECTURE: type(model).__name__,
         names.LOAD_PARAMETERS: count,
         names.LOAD_DTYPE: str(parameters[0].dtype).removeprefix("torch.") if parameters else "",
+        **model_shape(model),
+        **model_config(argument(args, kwargs, 2, "model_config").hf_config),
         names.RESULT: f"{count} parameters",
     }
 
@@ -121,6 +124,7 @@ def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     device = str(parameters[0].device) if parameters else ""
     return {
         names.LOAD_DEVICE: device,
+        **(device_name(parameters[0].device) if parameters else {}),
         names.ARGUMENTS: ["model=Module"],
         names.RESULT: f"{num_bytes} bytes on {device}",
     }

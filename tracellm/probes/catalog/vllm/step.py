@@ -301,10 +301,10 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
     }
 
 
-def _complete_step(tracker: RequestTracker, span: Span, executed: Any, child_facts: dict[str, Any]) -> None:
+def _complete_step(tracker: RequestTracker, span: Span, returned: Any, child_facts: dict[str, Any]) -> None:
     """Complete the span as for tracellm's engine; tokens whose sampling was not recorded here have no probabilities."""
     child_facts.setdefault("logits_shape", child_facts.get("shape", ()))
-    ours.complete_step(tracker, span, executed, child_facts)
+    ours.complete_step(tracker, span, returned, child_facts)
     if "sampled" not in child_facts and "tokens" in child_facts:
         rows = [(request_id, token) for request_id, *tokens in child_facts["tokens"] for token in tokens]
         span.attributes[names.STEP_SAMPLED] = [request_id for request_id, _ in rows]

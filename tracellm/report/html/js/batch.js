@@ -1,11 +1,12 @@
 /** The batch that the model runner builds for a step: input ids, positions, slot mapping, block tables. */
 
 import { formatRanges } from "./data.js";
-import { h } from "./dom.js";
+import { h, scrollFrame } from "./dom.js";
 import { requestButton } from "./names.js";
+import { number } from "./quantities.js";
 import { slots } from "./replay.js";
 import { select } from "./selection.js";
-import { number, t, tokenText } from "./text.js";
+import { t, tokenText } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 
@@ -88,9 +89,8 @@ function requestTokens(run, replay, state, [r, tokens, computed]) {
       table.length ? " · " : "",
       table.length ? h("span", { class: "mono" }, `block_table = [${formatRanges(table)}]`) : "",
     ),
-    h(
-      "div",
-      { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.batch.tokens") },
+    scrollFrame(
+      t("page.batch.tokens"),
       h(
         "table",
         { class: "grid" },

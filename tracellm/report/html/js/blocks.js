@@ -1,11 +1,12 @@
 /** The KV cache as a map of blocks: owner by colour, shared, cached but free, evicted, null; and one block's history. */
 
 import { parseRanges } from "./data.js";
-import { h } from "./dom.js";
-import { colour, requestButton, shortName } from "./names.js";
+import { h, scrollFrame } from "./dom.js";
+import { colour, requestButton, tinyName } from "./names.js";
+import { number } from "./quantities.js";
 import { owners } from "./replay.js";
 import { select, selected } from "./selection.js";
-import { number, t, tokenText, visible } from "./text.js";
+import { t, tokenText, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./replay.js").Replay} Replay */
@@ -48,11 +49,11 @@ export function blocksPanel(run, replay, state) {
         t("page.block.fill", { n: fill, size: replay.engine.blockSize }),
         evicted.has(block) ? t("page.block.evicted") : "",
       ].join(" ");
-      const label = own.length > 1 ? `×${own.length}` : shortName(run.requests[own[0]]);
+      const label = own.length > 1 ? `×${own.length}` : tinyName(run.requests[own[0]]);
       cells.push(blockCell(run, block, marks, title, label, fill / (replay.engine.blockSize || 1)));
     } else if (content) {
       const title = t("page.block.cached", { block, name: visible(run.requests[content[0]].id) });
-      cells.push(blockCell(run, block, `cached ${colour(content[0])}`, title, shortName(run.requests[content[0]])));
+      cells.push(blockCell(run, block, `cached ${colour(content[0])}`, title, tinyName(run.requests[content[0]])));
     } else cells.push(blockCell(run, block, "free", t("page.block.free", { block }), ""));
   }
   return h(
@@ -177,7 +178,7 @@ function blockDetails(run, replay, state, used) {
             ...(own.length ? own : [holder]).flatMap((r) => [requestButton(run, r), " "]),
             content ? ` · ${t("page.block.hashed")}` : "",
           ),
-          blockTokens(run, replay, state, holder, index),
+          blockTokens(run, replay, state, block, holder, index),
           replay.engine.prefixCaching && hashChain(run, replay, state, holder, index),
         ),
     blockHistory(run, replay, block),
@@ -188,22 +189,23 @@ function blockDetails(run, replay, state, used) {
  * @param {Run} run
  * @param {Replay} replay
  * @param {State} state
+ * @param {number} block
  * @param {number} r
  * @param {number} index
  */
-function blockTokens(run, replay, state, r, index) {
+function blockTokens(run, replay, state, block, r, index) {
   const size = replay.engine.blockSize;
   const row = (state.step.scheduled ?? []).find((one) => one[0] === r);
   const end = row ? row[2] + row[1] : Infinity;
   const positions = Array.from({ length: size }, (_, i) => index * size + i);
-  return h(
-    "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.block.tokens") },
+  return scrollFrame(
+    t("page.block.tokens"),
     h(
       "table",
       { class: "grid" },
       h("tr", {}, h("th", { scope: "row" }, t("page.offset")), ...positions.map((_, i) => h("td", {}, i))),
       h("tr", {}, h("th", { scope: "row" }, t("page.position")), ...positions.map((position) => h("td", {}, position))),
+      h("tr", {}, h("th", { scope: "row" }, t("page.block.slot", { size })), ...positions.map((_, i) => h("td", {}, block * size + i))),
       h(
         "tr",
         {},

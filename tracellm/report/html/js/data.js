@@ -33,7 +33,8 @@
  * @property {number} [at] absent in a variant, as are its other times
  * @property {number} [us]
  * @property {number} [recording] microseconds of the step that the recording took
- * @property {Record<string, number>} [parts] microseconds of its parts: schedule, prepare, forward, sample, process
+ * @property {Record<string, number>} [parts] microseconds of its parts: schedule, prepare, forward, logits, sample, process
+ * @property {number} [outputs] microseconds in which the front end made text of its tokens, after it
  * @property {number} [budget] max_num_batched_tokens
  * @property {number} free blocks that are free after scheduling
  * @property {number} [total] blocks that requests can use
@@ -64,6 +65,7 @@
  * @property {boolean} prefixCaching
  * @property {number} maxNumSeqs
  * @property {Step[]} steps
+ * @property {Partial<import("./model.js").Model>} [model] the loaded model; empty if it was not recorded
  *
  * @typedef {object} Texts the texts that the script shows, and the first language to show
  * @property {string} lang
@@ -73,6 +75,9 @@
  * @property {Engine[]} engines
  * @property {Request[]} requests
  * @property {Record<string, string>} tokens text of each token id
+ * @property {import("./kernels.js").KernelRow[]} [kernels] see `tracellm.report.html.model_data.kernel_rows`
+ * @property {import("./source.js").Source} [source] the functions that were called
+ * @property {import("./diagram_model.js").AllRequests} sequence absent in a comparison
  */
 
 /**
@@ -80,7 +85,9 @@
  * @param {HTMLElement} source
  */
 export async function unpack(source) {
-  const bytes = Uint8Array.from(atob(source.textContent ?? ""), (character) => character.charCodeAt(0));
+  const text = atob(source.textContent ?? "");
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) bytes[i] = text.charCodeAt(i);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate")));
 }
 

@@ -13,10 +13,11 @@ import { pressKey } from "./keys.js";
 import { languageButton, showOtherLanguage } from "./languages.js";
 import { shortName } from "./names.js";
 import { differences } from "./pairs.js";
+import { number } from "./quantities.js";
 import { Replay } from "./replay.js";
 import { fromHash, onSelect, select, selected, toHash } from "./selection.js";
 import { Player, stepBar, stepPanels } from "./steps.js";
-import { language, number, setTexts, t, visible } from "./text.js";
+import { language, setTexts, t, visible } from "./text.js";
 
 /** @typedef {import("./pairs.js").Pair} Pair */
 

@@ -57,7 +57,49 @@ export function replaceKeepingFocus(element, children) {
   if (which >= 0) same()[which]?.focus();
 }
 
+/**
+ * Return a frame in which wide content scrolls, by keyboard too.
+ * @param {string} label
+ * @param {...(Node | false)} children
+ */
+export function scrollFrame(label, ...children) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...children);
+}
+
+/**
+ * Scroll a frame, never the page, until an element in it is in sight.
+ * @param {HTMLElement} frame
+ * @param {HTMLElement} element
+ * @param {number} head height of the frame's head, which stays in sight
+ */
+export function scrollInto(frame, element, head) {
+  const top = element.offsetTop - head;
+  const bottom = element.offsetTop + element.offsetHeight - frame.clientHeight;
+  if (frame.scrollTop > top) frame.scrollTop = top;
+  else if (frame.scrollTop < bottom) frame.scrollTop = bottom;
+}
+
+/**
+ * Call `listener` whenever an element comes near the window or leaves it.
+ * @param {HTMLElement} element
+ * @param {(near: boolean) => void} listener
+ */
+export function watchNear(element, listener) {
+  const report = (/** @type {IntersectionObserverEntry[]} */ entries) => listener(entries[entries.length - 1].isIntersecting);
+  const observer = new IntersectionObserver(report, { rootMargin: "400px" });
+  observer.observe(element);
+  return observer;
+}
+
 /** @param {Node | string | number} child */
 function asNode(child) {
   return child instanceof Node ? child : String(child);
+}
+
+/**
+ * Return a text of the page with its commands in backticks as code.
+ * @param {string} text
+ */
+export function withCode(text) {
+  return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 }

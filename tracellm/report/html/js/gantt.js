@@ -1,10 +1,11 @@
 /** Requests and steps as one picture: a row for each request, and what it did in each step. */
 
 import { toRanges } from "./data.js";
-import { h, s } from "./dom.js";
+import { h, s, scrollFrame } from "./dom.js";
 import { colour, shortName } from "./names.js";
+import { duration, number } from "./quantities.js";
 import { select, selected } from "./selection.js";
-import { duration, number, t, visible } from "./text.js";
+import { t, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Step} Step */
@@ -23,7 +24,8 @@ import { duration, number, t, visible } from "./text.js";
  */
 
 const MOST_ROWS = 256;
-const LABEL_WIDTH = 84;
+/** Advance of a character of a label, in pixels. */
+const CHARACTER = 7.2;
 const ROW_HEIGHT = 18;
 
 /** @type {Record<Segment["kind"], string>} */
@@ -78,38 +80,40 @@ export function ganttPicture(run, width, columns) {
   const { steps, at, differing } = columns ?? { steps: engine.steps, at: () => selected(run).step, differing: new Set() };
   const rows = [...segments(steps)].sort(([one], [other]) => (columns ? one - other : 0));
   const count = steps.length;
-  const scale = Math.min(28, Math.max((width - LABEL_WIDTH) / count, 0.2));
-  const whole = LABEL_WIDTH + count * scale;
+  const labels = 12 + CHARACTER * Math.max(10, ...run.requests.slice(0, MOST_ROWS).map((request) => shortName(request).length));
+  const scale = Math.min(28, Math.max((width - labels) / count, 0.2));
+  const whole = labels + count * scale;
   const height = ROW_HEIGHT * Math.min(rows.length, MOST_ROWS) + 22;
   const every = tickDistance(count, scale);
   const ticks = [];
   for (let index = every - 1; index < count; index += every) ticks.push(index);
   const cursor = s("rect", { class: "cursor", y: 0, width: Math.max(scale, 1.5), height });
-  const pictureRows = rows.slice(0, MOST_ROWS).map(([r, own], i) => ganttRow(run, steps, r, own, 20 + i * ROW_HEIGHT, scale));
+  const pictureRows = rows.slice(0, MOST_ROWS).map(([r, own], i) => ganttRow(run, steps, r, own, { x: labels, y: 20 + i * ROW_HEIGHT, scale }));
   const [first] = differing;
   const picture = s(
     "svg",
     { class: "gantt", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img", "aria-label": t("page.gantt") },
     cursor,
     ...ticks.map((index) =>
-      s("text", { class: "tick", x: LABEL_WIDTH + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(steps[index]?.n ?? index + 1)),
+      s("text", { class: "tick", x: labels + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(steps[index]?.n ?? index + 1)),
     ),
     ...toRanges(differing).map(([from, to]) =>
-      s("rect", { class: "differs", x: LABEL_WIDTH + from * scale, y: 15, width: (to - from + 1) * scale, height: 3 }),
+      s("rect", { class: "differs", x: labels + from * scale, y: 15, width: (to - from + 1) * scale, height: 3 }),
     ),
-    first !== undefined && firstDifference(LABEL_WIDTH + first * scale, height),
+    first !== undefined && firstDifference(labels + first * scale, height),
     ...pictureRows,
   );
   picture.addEventListener("click", (event) => {
     const row = /** @type {SVGElement | null} */ (/** @type {Element} */ (event.target).closest("[data-request]"));
-    const clicked = steps[Math.floor((event.clientX - picture.getBoundingClientRect().left - LABEL_WIDTH) / scale)];
+    const column = Math.floor((event.clientX - picture.getBoundingClientRect().left - labels) / scale);
+    const clicked = steps.slice(0, column + 1).findLast((step) => step); // or the one before, where only the other run has a step
     select(run, {
       ...(row && { request: Number(row.dataset.request) }),
       ...(clicked && { step: engine.steps.indexOf(clicked) }),
     });
   });
   const update = () => {
-    cursor.setAttribute("x", String(LABEL_WIDTH + at() * scale));
+    cursor.setAttribute("x", String(labels + at() * scale));
     for (const row of pictureRows) row.classList.toggle("chosen", Number(row.dataset.request) === selected(run).request);
   };
   update();
@@ -123,7 +127,7 @@ export function ganttPicture(run, width, columns) {
       differing.size > 0 && h("li", {}, h("i", { class: "gantt-key differs" }), t("diff.page.differs")),
       differing.size > 0 && h("li", {}, h("i", { class: "gantt-key first" }, "≠"), t("diff.page.first")),
     ),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.gantt") }, picture),
+    scrollFrame(t("page.gantt"), picture),
     rows.length > MOST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_ROWS })),
   );
   return { element, update };
@@ -134,21 +138,20 @@ export function ganttPicture(run, width, columns) {
  * @param {(Step | null)[]} steps
  * @param {number} r
  * @param {Segment[]} own
- * @param {number} y
- * @param {number} scale
+ * @param {{x: number, y: number, scale: number}} at where the first step begins, and pixels of a step
  */
-function ganttRow(run, steps, r, own, y, scale) {
+function ganttRow(run, steps, r, own, { x, y, scale }) {
   return s(
     "g",
     { class: `row ${colour(r)}`, "data-request": r },
-    s("text", { class: "label", x: LABEL_WIDTH - 8, y: y + 12, "text-anchor": "end" }, shortName(run.requests[r])),
+    s("text", { class: "label", x: x - 8, y: y + 12, "text-anchor": "end" }, shortName(run.requests[r])),
     ...own.map((segment) => {
       const waits = segment.kind === "waiting" || segment.kind === "preempted";
       return s(
         "rect",
         {
           class: segment.kind,
-          x: LABEL_WIDTH + segment.first * scale + 0.5,
+          x: x + segment.first * scale + 0.5,
           y: waits ? y + 6 : y + 2,
           width: Math.max((segment.last - segment.first + 1) * scale - (scale > 3 ? 1 : 0), 0.4),
           height: waits ? 4 : ROW_HEIGHT - 5,

@@ -1,4 +1,4 @@
-/** The page's languages: one is shown, the other waits in compressed form. */
+/** The page's languages: one is shown, the other one is stored compressed. */
 
 import { unpack } from "./data.js";
 
@@ -25,7 +25,7 @@ export async function showOtherLanguage(shown) {
 }
 
 /**
- * Bring the button that switches the language to life.
+ * Show the button that switches the language, and set its action.
  * @param {() => void} onSwitch
  */
 export function languageButton(onSwitch) {

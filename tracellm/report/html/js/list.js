@@ -2,10 +2,11 @@
 
 import { h } from "./dom.js";
 import { heldReason, shortName } from "./names.js";
+import { duration, number } from "./quantities.js";
 import { phases } from "./replay.js";
 import { select, selected } from "./selection.js";
 import { changeSentences } from "./steps.js";
-import { duration, number, t, visible } from "./text.js";
+import { t, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Step} Step */
@@ -63,7 +64,7 @@ function stepRow(run, step, index) {
   const [prefill, decode] = phases(step);
   const used = (step.total ?? 0) - step.free;
   const waiting = (step.waiting?.length ?? 0) + (step.moreWaiting ?? 0);
-  const held = step.held?.[0];
+  const held = step.held?.find(([r]) => step.waiting?.includes(r));
   const why = held ? heldReason(held[1], held[2], run.requests[held[0]].id) : "";
   const texts = (step.sampled ?? []).map((row) => (row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•")));
   /** @param {string} column @param {...(Node | string)} content */

@@ -1,54 +1,71 @@
 /** The page's script: reads the run, shows its views, and keeps selection, address and language. */
 
+import { followCall } from "./calls.js";
+import { mountCalls } from "./calls_view.js";
+import { markSection } from "./contents.js";
 import { readData } from "./data.js";
+import { SequenceModel } from "./diagram_model.js";
 import { h, replaceKeepingFocus } from "./dom.js";
 import { findStep, stepFacts } from "./facts.js";
 import { ganttPicture } from "./gantt.js";
 import { pressKey } from "./keys.js";
 import { languageButton, showOtherLanguage } from "./languages.js";
 import { stepList } from "./list.js";
+import { modelView } from "./model_view.js";
 import { Predictor, predictViews } from "./predict.js";
 import { Replay } from "./replay.js";
-import { fromHash, onSelect, select, selected, toHash } from "./selection.js";
-import { diagramControls } from "./sequence.js";
 import { requestTable } from "./requests.js";
+import { SequenceView } from "./sequence.js";
+import { sourceIndex } from "./source.js";
 import { Player, stepBar, stepPanels } from "./steps.js";
+import { linkTerms } from "./terms.js";
 import { language, setTexts } from "./text.js";
+import { fromHash, onSelect, select, selected, toHash } from "./selection.js";
 
 /** @typedef {import("./data.js").Run} Run */
 
 /** Start the page. */
 async function start() {
-  diagramControls();
   /** @type {Run & import("./data.js").Texts} */
   const run = await readData();
   setTexts(run.texts, run.lang);
-  run.engines = run.engines.filter((engine) => engine.steps.length);
   const replays = run.engines.map((engine) => new Replay(engine, run.requests));
   const player = new Player(run);
-  Object.assign(selected(run), run.engines.length ? fromHash(run, location.hash) : {});
+  const address = fromHash(run, location.hash);
+  Object.assign(selected(run), address);
   const predictor = new Predictor(run, replays);
   player.limit = () => predictor.limit;
-  let update = mountViews(run, replays, player, predictor);
+  const diagram = new SequenceModel(run.sequence, run.engines, run.requests.map(({ id }) => id));
+  let update = mountViews(run, replays, player, predictor, diagram);
   const switchLanguage = async () => {
     setTexts(run.texts, await showOtherLanguage(language()));
-    diagramControls();
     languageButton(switchLanguage);
-    update = mountViews(run, replays, player, predictor);
+    update = mountViews(run, replays, player, predictor, diagram);
   };
   languageButton(switchLanguage);
   onSelect(run, () => update());
+  onSelect(run, (change) => followCall(run, change));
   onSelect(run, () => history.replaceState(null, "", toHash(run)));
   window.addEventListener("resize", () => update());
   window.addEventListener("hashchange", () => {
     if (!location.hash.includes("=")) return;
-    select(run, { request: null, block: null, ...fromHash(run, location.hash) });
-    document.getElementById("replay")?.scrollIntoView();
+    select(run, { request: null, block: null, call: null, source: null, ...fromHash(run, location.hash) });
+    showAddressed(run);
   });
   document.addEventListener("keydown", (event) => pressKey(event, "replay", predictor, player));
-  if (location.hash.includes("=")) document.getElementById("replay")?.scrollIntoView();
+  if (location.hash.includes("=")) showAddressed(run);
   expose(run, replays, predictor);
+  followCall(run, address);
   document.documentElement.dataset.ready = "true";
+}
+
+/**
+ * Scroll to what an address selected.
+ * @param {Run} run
+ */
+function showAddressed(run) {
+  const { call, source } = selected(run);
+  document.getElementById(source !== null ? "source" : call !== null ? "calls" : "replay")?.scrollIntoView();
 }
 
 /**
@@ -57,17 +74,29 @@ async function start() {
  * @param {Replay[]} replays
  * @param {Player} player
  * @param {Predictor} predictor
+ * @param {SequenceModel} diagram
  * @returns {() => void}
  */
-function mountViews(run, replays, player, predictor) {
-  const showReplay = mountReplay(run, player, predictor);
-  const table = run.engines.length ? requestTable(run, replays) : null;
-  document.getElementById("request-table")?.replaceChildren(...(table ? [table.element] : []));
-  table?.update();
-  return () => {
-    showReplay();
-    table?.update();
+function mountViews(run, replays, player, predictor, diagram) {
+  const updates = [mountReplay(run, player, predictor), mountCalls(run)];
+  /** @param {string} id @param {() => {element: HTMLElement, update: () => void}} make */
+  const mount = (id, make) => {
+    const place = document.getElementById(id);
+    if (!place) return;
+    const view = make();
+    place.replaceChildren(view.element);
+    updates.push(() => view.update());
+    view.update();
   };
+  if (run.engines.length) {
+    mount("request-table", () => requestTable(run, replays));
+    mount("model", () => modelView(run, () => predictor.view()));
+  }
+  mount("diagram", () => new SequenceView(run, diagram));
+  if (run.source) mount("source-index", () => sourceIndex(run));
+  document.querySelectorAll("main > section").forEach(linkTerms);
+  markSection();
+  return () => updates.forEach((update) => update());
 }
 
 /**
@@ -103,6 +132,7 @@ function mountReplay(run, player, predictor) {
     predict.update();
     list.update(view.run);
     replaceKeepingFocus(panels, stepPanels(view.run, view.replay));
+    linkTerms(panels);
   };
   place.replaceChildren(frame, bar.element, predict.panel, list.element, panels);
   update();

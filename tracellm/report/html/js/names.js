@@ -16,12 +16,28 @@ export function colour(r) {
 }
 
 /**
- * Return a request's short name, without the random digits of a server's ids.
+ * Return a request's name: its id without the random digits of a server's ids.
+ * @param {import("./data.js").Request} request
+ */
+export function requestTitle(request) {
+  return visible(request.name ?? request.id);
+}
+
+/**
+ * Return a request's name, shortened to 20 characters.
  * @param {import("./data.js").Request} request
  */
 export function shortName(request) {
-  const name = visible(request.name ?? request.id);
+  const name = requestTitle(request);
   return name.length > MOST_CHARACTERS ? `${name.slice(0, MOST_CHARACTERS - 1)}…` : name;
+}
+
+/**
+ * Return a request's name for a cell of a few characters: without what all requests of a server share.
+ * @param {import("./data.js").Request} request
+ */
+export function tinyName(request) {
+  return shortName(request).replace(/^(?:chat)?cmpl-(?=.)/, "").replace(/-0$/, "");
 }
 
 /**

@@ -1,15 +1,16 @@
 /**
- * Predict mode: hides the steps after the selected one, asks about the next, and keeps the score.
+ * Predict mode: the steps after the selected one are hidden, and a question about the next one is scored.
  *
  * The views get a run that ends with the selected step, so none of them can show an answer. One can go back, and forwards
  * again to the last step that was reached; further only through the question.
  */
 
 import { h } from "./dom.js";
+import { number } from "./quantities.js";
 import { questionAbout } from "./questions.js";
 import { Replay } from "./replay.js";
 import { onSelect, select, selected, shareSelection } from "./selection.js";
-import { number, t } from "./text.js";
+import { t } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./questions.js").Question} Question */
@@ -163,13 +164,14 @@ export function predictViews(predictor, stopPlaying) {
   const asked = h("div", {});
   const verdict = h("div", { class: "verdict", role: "status" });
   const foot = h("p", { class: "quiz-foot" });
-  const panel = h("section", { class: "quiz", "aria-label": t("page.predict") }, asked, verdict, foot);
+  const panel = h("section", { class: "quiz", "aria-label": t("page.predict") }, asked, verdict, foot, h("p", { class: "empty" }, t("page.predict.hidden")));
   const update = () => {
     const found = predictor.score();
     toggle.setAttribute("aria-pressed", String(predictor.selected.predict));
     score.textContent = found.asked ? t("page.predict.of", found) : "";
     score.hidden = !found.asked;
     panel.hidden = !predictor.selected.predict;
+    document.documentElement.toggleAttribute("data-predicting", predictor.selected.predict);
     const hadFocus = panel.contains(document.activeElement);
     const question = predictor.selected.predict ? predictor.question : null;
     asked.replaceChildren(...(predictor.selected.predict ? questionParts(predictor, question) : []));

@@ -2,14 +2,15 @@
  * Questions about a step that is still hidden: "which requests run in it?", "which block does request 3 get?".
  *
  * Each kind of question has one answer in the recorded step. Its wrong choices come from the same run, and the run shows
- * that they are wrong. What a question says before its answer comes from the steps before. The choice of kinds, requests
+ * that they are wrong. A question's text and facts come from the steps before. The choice of kinds, requests
  * and wrong answers depends on the run and the number of the step alone.
  */
 
 import { formatRanges, parseRanges } from "./data.js";
 import { finishReason, heldReason, shortName } from "./names.js";
+import { number, percent } from "./quantities.js";
 import { owners, phases, slots } from "./replay.js";
-import { hasText, number, percent, t, tokenText, visible } from "./text.js";
+import { hasText, t, tokenText, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Step} Step */
@@ -25,7 +26,7 @@ import { hasText, number, percent, t, tokenText, visible } from "./text.js";
  * @typedef {object} Question
  * @property {string} kind
  * @property {string} text
- * @property {string[]} facts what one needs to know beside the step before
+ * @property {string[]} facts needed for the answer, besides those of the step before
  * @property {Choice[]} choices
  * @property {number} right index of the right choice
  * @property {string[]} because sentences that explain the right answer

@@ -1,15 +1,18 @@
-/** A step's queues and token budget: who runs, who waits and why, and how the budget was spent. */
+/** A step's queues and token budget: running and waiting requests, the reasons to wait, and the use of the budget. */
 
 import { h } from "./dom.js";
-import { colour, finishReason, heldReason, requestButton, shortName } from "./names.js";
+import { colour, finishReason, heldReason, requestButton, tinyName } from "./names.js";
+import { number } from "./quantities.js";
 import { phases } from "./replay.js";
 import { select, selected } from "./selection.js";
-import { number, t, visible } from "./text.js";
+import { t, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Step} Step */
 
 const MOST_QUEUED = 64;
+/** Size of the drawn part of the token budget, in multiples of the used part. */
+const MOST_UNUSED = 4;
 
 /**
  * Return the running queue: each request's tokens in this step, and the reason for fewer than it needed.
@@ -61,11 +64,27 @@ export function waitingPanel(run, state) {
     t("page.waiting", { n: waiting.length + (step.moreWaiting ?? 0) }),
     waiting.map((r) => {
       const why = held.get(r);
-      const notes = step.preempted?.includes(r) ? [h("span", { class: "tag bad" }, t("page.preempted"))] : [];
+      const since = preemptedIn(run, step, r);
+      const notes = since === null ? [] : [h("span", { class: "tag bad" }, since === step.n ? t("page.preempted") : t("page.preempted.in", { n: since }))];
       return queueEntry(run, r, notes, why && heldReason(why[1], why[2], run.requests[r].id));
     }),
     step.moreWaiting ?? 0,
   );
+}
+
+/**
+ * Return the number of the step that preempted a waiting request; null if it has not run yet.
+ * @param {Run} run
+ * @param {Step} step
+ * @param {number} r
+ */
+function preemptedIn(run, step, r) {
+  const { steps } = run.engines[selected(run).engine];
+  for (let i = steps.indexOf(step); i >= 0; i -= 1) {
+    if (steps[i].preempted?.includes(r)) return steps[i].n;
+    if (steps[i].scheduled?.some(([scheduled]) => scheduled === r)) return null;
+  }
+  return null;
 }
 
 /**
@@ -97,7 +116,8 @@ function queueEntry(run, r, notes, why) {
 }
 
 /**
- * Return the token budget as a bar: a part for each scheduled request, prefill and decode apart, and what is left.
+ * Return the token budget as a bar: a part for each scheduled request, prefill and decode apart, and what is left. Of
+ * a budget that is hardly used, only the first part is drawn.
  * @param {Run} run
  * @param {Step} step
  */
@@ -105,6 +125,7 @@ export function budgetPanel(run, step) {
   const [prefill, decode] = phases(step);
   const budget = step.budget ?? 0;
   const whole = Math.max(budget, prefill + decode, 1);
+  const drawn = Math.min(whole, Math.max(1, MOST_UNUSED * (prefill + decode)));
   const ordered = [...(step.scheduled ?? [])].sort((one, other) => other[3] - one[3]);
   const summary = t("page.budget.sum", { used: prefill + decode, budget, prefill, decode });
   return h(
@@ -114,20 +135,20 @@ export function budgetPanel(run, step) {
     h("p", { class: "sum" }, summary),
     h(
       "div",
-      { class: "budget", role: "img", "aria-label": summary },
+      { class: drawn < whole ? "budget cut" : "budget", role: "img", "aria-label": summary },
       ...ordered.map(([r, tokens, , isDecode]) =>
         h(
           "i",
           {
             class: `${colour(r)} ${isDecode ? "decode" : "prefill"}`,
-            style: { width: `${(100 * tokens) / whole}%` },
+            style: { width: `${(100 * tokens) / drawn}%` },
             title: `${visible(run.requests[r].id)}: ${t("common.tokens", { n: tokens })}, ${t(isDecode ? "page.decode" : "page.prefill")}`,
             onclick: () => select(run, { request: r }),
           },
-          tokens / whole > 0.04 && shortName(run.requests[r]),
+          tokens / drawn > 0.04 && tinyName(run.requests[r]),
         ),
       ),
     ),
-    h("p", { class: "scale" }, h("span", {}, "0"), h("span", {}, number(whole))),
+    h("p", { class: "scale" }, h("span", {}, "0"), h("span", {}, drawn < whole ? t("page.budget.cut", { drawn, whole }) : number(whole))),
   );
 }

@@ -1,9 +1,10 @@
 /** All requests as a table that can be sorted, and the selected one: its first token explained, its tokens by step. */
 
-import { h } from "./dom.js";
+import { h, scrollFrame } from "./dom.js";
 import { finishReason, requestButton } from "./names.js";
+import { duration, number } from "./quantities.js";
 import { select, selected } from "./selection.js";
-import { duration, number, t, tokenText, visible } from "./text.js";
+import { t, tokenText, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Request} Request */
@@ -89,9 +90,8 @@ export function requestTable(run, replays) {
   const element = h(
     "div",
     {},
-    h(
-      "div",
-      { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.requests") },
+    scrollFrame(
+      t("page.requests"),
       h("table", { class: "request-table" }, h("thead", {}, h("tr", {}, ...heads)), body),
     ),
     rows.length > MOST_REQUEST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_REQUEST_ROWS })),

@@ -1,9 +1,10 @@
-/** From logits to tokens: the likeliest tokens of each request in a step, the one chosen, and the text so far. */
+/** Panel of sampling in a step: the likeliest tokens of each request, the chosen one, and the text so far. */
 
 import { h } from "./dom.js";
 import { requestButton } from "./names.js";
+import { number, percent } from "./quantities.js";
 import { select, selected } from "./selection.js";
-import { number, percent, t, tokenText, visible } from "./text.js";
+import { t, tokenText, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 
@@ -99,7 +100,7 @@ function textSoFar(run, r, output) {
           title: t("page.step", { n: step + 1 }),
           onclick: () => select(run, { step, request: r }),
         },
-        row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•"),
+        row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•").replaceAll("\n", "↵\n"),
       ),
     ),
   );

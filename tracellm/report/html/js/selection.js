@@ -1,12 +1,14 @@
 /**
- * The selected step, request and block of a run. All views of a run show the same selection, and the page's address has
- * it: `#step=7&request=3`.
+ * The selected step, request, block and call of a run. All views of a run show the same selection, and the page's
+ * address has it: `#step=7&request=3`.
  *
  * @typedef {object} Selection
  * @property {number} engine index of the engine
  * @property {number} step index of the step in the engine's list
  * @property {number | null} request row of the request
  * @property {number | null} block
+ * @property {number | null} call number of the call
+ * @property {string | null} source the function whose source is shown: `Class.method`
  * @property {boolean} predict whether the steps after the selected one are hidden, and a question is asked
  *
  * @typedef {object} Selectable a run, or what else has engines with numbered steps, and requests
@@ -41,7 +43,7 @@ export function selected(run) {
   const original = originals.get(run) ?? run;
   let selection = selections.get(original);
   if (!selection) {
-    selection = { engine: 0, step: 0, request: null, block: null, predict: false };
+    selection = { engine: 0, step: 0, request: null, block: null, call: null, source: null, predict: false };
     selections.set(original, selection);
   }
   return selection;
@@ -71,12 +73,15 @@ export function select(run, change) {
  * @param {Selectable} run
  */
 export function toHash(run) {
-  const { engine, step, request, block, predict } = selected(run);
+  const { engine, step, request, block, call, source, predict } = selected(run);
   const parts = new URLSearchParams();
   if (engine) parts.set("engine", String(engine));
-  parts.set("step", String(run.engines[engine].steps[step].n));
+  const shown = run.engines[engine]?.steps[step];
+  if (shown) parts.set("step", String(shown.n));
   if (request !== null) parts.set("request", run.requests[request].id);
   if (block !== null) parts.set("block", String(block));
+  if (call !== null) parts.set("call", String(call));
+  if (source !== null) parts.set("source", source);
   if (predict) parts.set("predict", "1");
   return `#${parts}`;
 }
@@ -93,11 +98,15 @@ export function fromHash(run, hash) {
   const found = {};
   const engine = Number(parts.get("engine") ?? 0);
   if (run.engines[engine]) found.engine = engine;
-  const step = stepIndex(run.engines[found.engine ?? 0], Number(parts.get("step")));
+  const shown = run.engines[found.engine ?? 0];
+  const step = shown ? stepIndex(shown, Number(parts.get("step"))) : -1;
   if (step >= 0) found.step = step;
   const request = run.requests.findIndex((one) => one.id === parts.get("request"));
   if (request >= 0) found.request = request;
-  if (/^\d+$/.test(parts.get("block") ?? "")) found.block = Number(parts.get("block"));
+  for (const name of /** @type {const} */ (["block", "call"])) {
+    if (/^\d+$/.test(parts.get(name) ?? "")) found[name] = Number(parts.get(name));
+  }
+  if (parts.has("source")) found.source = parts.get("source");
   if (parts.has("predict")) found.predict = parts.get("predict") === "1";
   return found;
 }

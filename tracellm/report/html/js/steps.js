@@ -1,13 +1,14 @@
-/** Step by step: forwards and backwards over all steps of an engine, with all that is known of each. */
+/** The step view: the bar that moves through the steps of an engine, and the panels of the selected step. */
 
 import { batchPanel } from "./batch.js";
 import { blocksPanel } from "./blocks.js";
 import { h } from "./dom.js";
 import { shortName } from "./names.js";
+import { duration, number } from "./quantities.js";
 import { budgetPanel, runningPanel, waitingPanel } from "./queues.js";
 import { samplingPanel } from "./sampling.js";
 import { select, selected } from "./selection.js";
-import { duration, number, t, visible } from "./text.js";
+import { t, visible } from "./text.js";
 
 /** @typedef {import("./data.js").Run} Run */
 /** @typedef {import("./data.js").Step} Step */
@@ -243,5 +244,6 @@ function timePanel(step, whole) {
       ),
     ),
     h("ul", { class: "legend" }, ...all.map(([part, us]) => h("li", {}, h("i", { class: `part ${part}` }), `${t(`page.part.${part}`)} ${duration(us)}`))),
+    step.outputs !== undefined && h("p", { class: "empty" }, t("page.time.outputs", { time: duration(step.outputs) })),
   );
 }

@@ -1,4 +1,6 @@
-/** The page's texts in the chosen language, and numbers and tokens as text. */
+/** The page's texts in the chosen language, and the run's texts and tokens made visible. */
+
+import { number } from "./quantities.js";
 
 /** @type {Record<string, Record<string, string>>} */
 let all = {};
@@ -39,35 +41,6 @@ export function t(key, values = {}) {
     const [one, many] = form.split("|");
     return `${number(value)} ${value === 1 ? one : many}`;
   });
-}
-
-/** @param {number} value */
-export function number(value) {
-  return value.toLocaleString("en-US");
-}
-
-/**
- * Return microseconds in the unit that fits: `850 us`, `17.8 ms`, `2.31 s`.
- * @param {number} us
- */
-export function duration(us) {
-  if (us < 1000) return `${us} µs`;
-  return us < 1e6 ? `${significant(us / 1e3)} ms` : `${significant(us / 1e6)} s`;
-}
-
-/** @param {number} value */
-function significant(value) {
-  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
-}
-
-/**
- * Return a probability in percent.
- * @param {number} probability
- */
-export function percent(probability) {
-  const value = 100 * probability;
-  if (value > 0 && value < 0.1) return "<0.1%";
-  return `${value >= 99.95 || value < 0.05 ? value.toFixed(0) : value.toFixed(1)}%`;
 }
 
 /**
