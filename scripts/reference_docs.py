@@ -95,7 +95,6 @@ def _help_of_commands(lang: Language) -> Iterator[str]:
     settings = text(lang, "serve.help.engine")
     root = LazyGroup("tracellm", help="cli.help")
     for command, context in _commands(root, click.Context(root, info_name="tracellm", obj=lang)):
-        context.help_option_names = ["-h", "--help"]
         context.terminal_width = context.max_content_width = _WIDTH
         with context:
             shown = command.get_help(context)

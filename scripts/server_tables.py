@@ -143,7 +143,7 @@ def options_table(lang: Language) -> str:
     """Return the table of all options of `tracellm serve`: the server's, then the engine's."""
     of_the_engine = [option for option in engine_options(SERVER_DEFAULTS) if not option.hidden]
     names = {option.name for option in of_the_engine}
-    context = click.Context(serve, obj=lang, help_option_names=["-h", "--help"])
+    context = click.Context(serve, obj=lang)
     own = [
         (f"`{_spelled(param)}`", _help(param, lang))
         for param in serve.get_params(context)

@@ -69,11 +69,7 @@ class LazyGroup(Group):
             formatter.write_dl([(name, text(ctx.find_root().obj, f"cli.help.{name}.short")) for name in _MODULES])
 
 
-@click.group(
-    cls=LazyGroup,
-    help="cli.help",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group(cls=LazyGroup, help="cli.help", context_settings={"max_content_width": 100})
 @click.version_option(__version__, message="%(prog)s %(version)s", help="cli.help.version", cls=Option)
 def _tracellm() -> None:
     pass

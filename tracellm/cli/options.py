@@ -78,6 +78,10 @@ class Option(click.Option):
 class _Translated(click.Command):
     """A command whose `help` is the key of a text. Keys with `.short` and `.more` appended are its other texts."""
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the same names in every context: click keeps the option that it makes for the first one."""
+        return ["-h", "--help"]
+
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """See click."""
         found = super().get_help_option(ctx)
