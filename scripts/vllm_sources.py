@@ -405,7 +405,7 @@ _OWN: dict[str, str] = {
     "*.TorchAttentionImpl.*": "reference",
     "model_executor.ops.triton.launch.launch": "launch",
 }
-"""Functions without a counterpart: the reason, a text of tracellm/report/texts/source.py."""
+"""Functions without a counterpart: the reason, a text of tracellm/report/texts/page/source.py."""
 
 
 def _given(table: Mapping[str, Any], name: str) -> Any:

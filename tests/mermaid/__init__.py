@@ -6,14 +6,14 @@ One Node process (`parse.mjs`) serves a whole test session. It needs Node 18 or 
 """
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.node import require_node
 
 HERE = Path(__file__).parent
 
@@ -28,9 +28,9 @@ class MermaidError(AssertionError):
 class RealMermaid:
     """Node process that parses diagrams."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
         self._process = subprocess.Popen(
-            ["node", "parse.mjs"], cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii"
+            [node, "parse.mjs"], cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii"
         )
 
     def parse(self, source: str) -> dict[str, Any]:
@@ -62,23 +62,13 @@ class RealMermaid:
         self._process.stdout.close()
 
 
-def lacking() -> str:
-    """Return what real Mermaid lacks and how to install it, or an empty string."""
-    if shutil.which("node") is None:
-        return "node is not installed: install Node.js 18 or later, then run `npm ci --prefix tests/mermaid`"
-    if not (HERE / "node_modules" / "mermaid").is_dir():
-        return "Mermaid is not installed: run `npm ci --prefix tests/mermaid`"
-    return ""
-
-
 @pytest.fixture(scope="session")
 def real_mermaid() -> Iterator[RealMermaid]:
-    """The running process; without Node or Mermaid the test is skipped, and fails in CI."""
-    if problem := lacking():
-        if os.environ.get("CI"):
-            pytest.fail(problem)
-        pytest.skip(problem)
-    mermaid = RealMermaid()
+    """The running process; without Node or Mermaid the test is skipped, which fails in CI."""
+    node = require_node()
+    if not (HERE / "node_modules" / "mermaid").is_dir():
+        pytest.skip("Mermaid is not installed: run `npm ci --prefix tests/mermaid`")
+    mermaid = RealMermaid(node)
     yield mermaid
     mermaid.close()
 

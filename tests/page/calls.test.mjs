@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { aTrace, calls as of } from "./trace.mjs";
-import { Calls } from "../../tracellm/report/html/js/calls.js";
+import { Calls } from "../../tracellm/report/html/js/calls/calls.js";
 
 test("columns give each call's times, names, threads and callers", () => {
   const calls = of(aTrace());

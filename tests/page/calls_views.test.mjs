@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { aTrace, calls as of } from "./trace.mjs";
-import { firstAfter, lanes, markDistance, rowBlocks, summary } from "../../tracellm/report/html/js/timeline_model.js";
-import { profileOf, sortedProfile } from "../../tracellm/report/html/js/profile_model.js";
-import { closeAll, findRows, openBelow, openTo, ordered, rowOf, shownRows, treeOf } from "../../tracellm/report/html/js/tree_model.js";
+import { firstAfter, lanes, markDistance, rowBlocks, summary } from "../../tracellm/report/html/js/calls/timeline_model.js";
+import { profileOf, sortedProfile } from "../../tracellm/report/html/js/calls/profile_model.js";
+import { closeAll, findRows, openBelow, openTo, ordered, rowOf, shownRows, treeOf } from "../../tracellm/report/html/js/calls/tree_model.js";
 
 const named = (rows) => rows.map((row) => `${row.name} ${row.numbers.length}`);
 const tree = () => {

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { layOut, wrapText } from "../../tracellm/report/html/js/diagram_layout.js";
-import { escapeMermaid, toMermaid } from "../../tracellm/report/html/js/diagram_mermaid.js";
-import { inRuns, SequenceModel, ZOOMS } from "../../tracellm/report/html/js/diagram_model.js";
-import { setTexts } from "../../tracellm/report/html/js/text.js";
+import { layOut, wrapText } from "../../tracellm/report/html/js/sequence/layout.js";
+import { escapeMermaid, toMermaid } from "../../tracellm/report/html/js/sequence/mermaid.js";
+import { inRuns, SequenceModel, ZOOMS } from "../../tracellm/report/html/js/sequence/model.js";
+import { setTexts } from "../../tracellm/report/html/js/base/text.js";
 
 const EN = {
   "step.kind.prefill": "prefill",

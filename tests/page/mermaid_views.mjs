@@ -3,9 +3,9 @@
 // and closed at random, some of them following a request. With "follow", it answers what is drawn of each request.
 import { createInterface } from "node:readline";
 
-import { parseRanges } from "../../tracellm/report/html/js/data.js";
-import { toMermaid } from "../../tracellm/report/html/js/diagram_mermaid.js";
-import { SequenceModel, ZOOMS } from "../../tracellm/report/html/js/diagram_model.js";
+import { parseRanges } from "../../tracellm/report/html/js/base/ranges.js";
+import { toMermaid } from "../../tracellm/report/html/js/sequence/mermaid.js";
+import { SequenceModel, ZOOMS } from "../../tracellm/report/html/js/sequence/model.js";
 
 const LANGUAGES = ["en", "zh"];
 

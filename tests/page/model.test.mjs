@@ -3,10 +3,10 @@ import { test } from "node:test";
 
 import { aModel } from "./a_model.mjs";
 import { aRun } from "./run.mjs";
-import { sumKernels } from "../../tracellm/report/html/js/kernels.js";
-import { allParts, attendedKeys, layerGroups, modelForward, stepBatch, sumWork } from "../../tracellm/report/html/js/model.js";
-import { byteSize, percent, rate, shortCount } from "../../tracellm/report/html/js/quantities.js";
-import { attainable, limitShare } from "../../tracellm/report/html/js/roofline.js";
+import { sumKernels } from "../../tracellm/report/html/js/model/kernels.js";
+import { allParts, attendedKeys, layerGroups, modelForward, stepBatch, sumWork } from "../../tracellm/report/html/js/model/model.js";
+import { byteSize, percent, rate, shortCount } from "../../tracellm/report/html/js/base/quantities.js";
+import { attainable, limitShare } from "../../tracellm/report/html/js/model/roofline.js";
 
 const batch = { tokens: 4, samples: 2, requests: [[3, 0], [1, 5]] };
 const partOf = (forward, kind) => allParts(forward).find((part) => part.kind === kind);

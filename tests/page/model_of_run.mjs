@@ -2,11 +2,11 @@
 
 import { readFileSync } from "node:fs";
 
-import { Calls } from "../../tracellm/report/html/js/calls.js";
-import { allParts, modelForward, stepBatch } from "../../tracellm/report/html/js/model.js";
-import { stepTimes } from "../../tracellm/report/html/js/model_times.js";
-import { agrees, attentionLaunch, launchReads } from "../../tracellm/report/html/js/reads.js";
-import { Replay } from "../../tracellm/report/html/js/replay.js";
+import { Calls } from "../../tracellm/report/html/js/calls/calls.js";
+import { allParts, modelForward, stepBatch } from "../../tracellm/report/html/js/model/model.js";
+import { stepTimes } from "../../tracellm/report/html/js/model/times.js";
+import { agrees, attentionLaunch, launchReads } from "../../tracellm/report/html/js/model/reads.js";
+import { Replay } from "../../tracellm/report/html/js/run/replay.js";
 
 const { run, calls: encoded } = JSON.parse(readFileSync(0, "utf8"));
 const calls = new Calls(new Uint8Array(Buffer.from(encoded, "base64")));

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { aRun } from "./run.mjs";
-import { differences } from "../../tracellm/report/html/js/pairs.js";
+import { differences } from "../../tracellm/report/html/js/diff/pairs.js";
 
 /** Return what differs, requests as sorted lists. */
 function found(a, b) {

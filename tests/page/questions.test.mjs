@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 
 import { aBusyRun, aRun } from "./run.mjs";
-import { parseRanges } from "../../tracellm/report/html/js/data.js";
-import { runUpTo } from "../../tracellm/report/html/js/predict.js";
-import { questionAbout, questionsAbout } from "../../tracellm/report/html/js/questions.js";
-import { Replay } from "../../tracellm/report/html/js/replay.js";
-import { setTexts } from "../../tracellm/report/html/js/text.js";
+import { parseRanges } from "../../tracellm/report/html/js/base/ranges.js";
+import { runUpTo } from "../../tracellm/report/html/js/steps/predict.js";
+import { questionAbout, questionsAbout } from "../../tracellm/report/html/js/steps/questions.js";
+import { Replay } from "../../tracellm/report/html/js/run/replay.js";
+import { setTexts } from "../../tracellm/report/html/js/base/text.js";
 
 const KINDS = ["phase", "scheduled", "tokens", "share", "joins", "wait", "preempted", "hit", "count", "block", "free", "evicted", "slot", "token", "finished"];
 

@@ -3,10 +3,10 @@ import { test } from "node:test";
 
 import { aModel } from "./a_model.mjs";
 import { aRun } from "./run.mjs";
-import { modelForward } from "../../tracellm/report/html/js/model.js";
-import { fastestSeen, stepTimes } from "../../tracellm/report/html/js/model_times.js";
-import { agrees, attentionGrids, attentionLaunch, launchReads, requestReads } from "../../tracellm/report/html/js/reads.js";
-import { Replay } from "../../tracellm/report/html/js/replay.js";
+import { modelForward } from "../../tracellm/report/html/js/model/model.js";
+import { fastestSeen, stepTimes } from "../../tracellm/report/html/js/model/times.js";
+import { agrees, attentionGrids, attentionLaunch, launchReads, requestReads } from "../../tracellm/report/html/js/model/reads.js";
+import { Replay } from "../../tracellm/report/html/js/run/replay.js";
 
 const engine = { blockSize: 4, numGroups: 1 };
 /** A step with a request that decodes after 8 tokens, and one whose 3 tokens follow 3. */

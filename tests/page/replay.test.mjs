@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { aRun } from "./run.mjs";
-import { owners, phases, Replay, slots } from "../../tracellm/report/html/js/replay.js";
+import { owners, phases, Replay, slots } from "../../tracellm/report/html/js/run/replay.js";
 
 const replayOf = (run) => new Replay(run.engines[0], run.requests);
 const plain = (state) => ({ tables: [...state.tables], cached: [...state.cached] });

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { aRun } from "./run.mjs";
-import { fromHash, select, toHash } from "../../tracellm/report/html/js/selection.js";
-import { codeHits, codeLinks, codePieces } from "../../tracellm/report/html/js/code.js";
-import { byOwner, findFunction, parameterChanges, signatureDifferences, vllmAddress, vllmChanges } from "../../tracellm/report/html/js/source.js";
+import { fromHash, select, toHash } from "../../tracellm/report/html/js/run/selection.js";
+import { codeHits, codeLinks, codePieces } from "../../tracellm/report/html/js/source/code.js";
+import { byOwner, findFunction, parameterChanges, signatureDifferences, vllmAddress, vllmChanges } from "../../tracellm/report/html/js/source/source.js";
 
 const functions = {
   "tracellm.engine.core.Scheduler.schedule": { path: "Scheduler.schedule", file: "tracellm/engine/core.py", line: 9, spans: { "Scheduler.schedule": 2 }, callers: [] },

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { termPattern } from "../../tracellm/report/html/js/terms.js";
+import { termPattern } from "../../tracellm/report/html/js/base/terms.js";
 
 const find = (names, text) => {
   const { pattern, ids } = termPattern(names.map((name, i) => ({ id: `word-${i}`, name })));

@@ -1,24 +1,17 @@
 """The page's script as modules: types, unit tests in Node, and the linker that makes one script of them."""
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.node import require_node
 from tracellm.report.html.linker import LinkError, link
 
 HERE = Path(__file__).parent
 MODULES = Path(__file__).parents[2] / "tracellm" / "report" / "html" / "js"
 TSC = HERE / "node_modules" / ".bin" / "tsc"
-
-
-def _require(found: object, lacks: str) -> None:
-    """Skip the test if a tool is missing; fail it where CI is set."""
-    if not found:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(lacks)
 
 
 def _run(*command: str) -> None:
@@ -28,13 +21,13 @@ def _run(*command: str) -> None:
 
 def test_units():
     """The unit tests of the modules pass in Node."""
-    _require(shutil.which("node"), "node is not installed: install Node.js 20 or later")
-    _run("node", "--test", *(str(path) for path in sorted(HERE.glob("*.test.mjs"))))
+    _run(require_node(), "--test", *(str(path) for path in sorted(HERE.glob("*.test.mjs"))))
 
 
 def test_types():
     """The types in the modules' comments hold."""
-    _require(TSC.exists(), "TypeScript is not installed: run `npm ci --prefix tests/page`")
+    if not TSC.exists():
+        pytest.skip("TypeScript is not installed: run `npm ci --prefix tests/page`")
     _run(str(TSC), "-p", ".")
 
 
@@ -44,12 +37,13 @@ def _link(**sources: str) -> str:
 
 def test_modules_come_after_those_they_need():
     """Each module stands once, after those that it imports, without import and export."""
-    script = _link(
-        main='import { a } from "./one.js";\nimport { b } from "./two.js";\na(b);\n',
-        one='import { b } from "./two.js";\nexport function a() {\n  return b;\n}\n',
-        two="export const b = 2;\n",
-    )
-    assert [line for line in script.splitlines() if line.startswith("//")] == ["// two.js", "// one.js", "// main.js"]
+    sources = {
+        "main.js": 'import { a } from "./views/one.js";\nimport { b } from "./base/two.js";\na(b);\n',
+        "views/one.js": 'import { b } from "../base/two.js";\nexport function a() {\n  return b;\n}\n',
+        "base/two.js": "export const b = 2;\n",
+    }
+    script = link("main.js", sources.__getitem__)
+    assert re.findall(r"^// (.*)", script, re.MULTILINE) == ["base/two.js", "views/one.js", "main.js"]
     assert not re.search(r"^(?:import|export)\b", script, re.MULTILINE)
 
 
@@ -75,7 +69,7 @@ def test_modules_that_do_not_fit_are_refused(sources: dict[str, str], message: s
 def test_every_module_is_part_of_a_page():
     """No module is left over: each is linked from the report's script or from the comparison's."""
     linked = set()
-    for entry in ("main.js", "diff_main.js"):
+    for entry in ("main.js", "diff/main.js"):
         script = link(entry, lambda name: (MODULES / name).read_text(encoding="utf-8"))
         linked |= set(re.findall(r"^// (\S+\.js)$", script, re.MULTILINE))
-    assert linked == {path.name for path in MODULES.glob("*.js")}
+    assert linked == {path.relative_to(MODULES).as_posix() for path in MODULES.rglob("*.js")}

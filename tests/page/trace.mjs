@@ -1,5 +1,5 @@
 /** Calls made by hand, written as `tracellm.report.html.calls_data` writes them. */
-import { Calls } from "../../tracellm/report/html/js/calls.js";
+import { Calls } from "../../tracellm/report/html/js/calls/calls.js";
 
 /** A script that calls f (which is a step, and calls g, which fails) and f again; another process runs beside it. */
 export function aTrace() {

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { duration, percent } from "../../tracellm/report/html/js/quantities.js";
+import { duration, percent } from "../../tracellm/report/html/js/base/quantities.js";
 import { aRun } from "./run.mjs";
-import { formatRanges, parseRanges } from "../../tracellm/report/html/js/data.js";
-import { segments } from "../../tracellm/report/html/js/gantt.js";
-import { sortRequests } from "../../tracellm/report/html/js/requests.js";
-import { engineName } from "../../tracellm/report/html/js/steps.js";
-import { fromHash, select, toHash } from "../../tracellm/report/html/js/selection.js";
-import { setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/text.js";
+import { formatRanges, parseRanges } from "../../tracellm/report/html/js/base/ranges.js";
+import { segments } from "../../tracellm/report/html/js/steps/gantt.js";
+import { sortRequests } from "../../tracellm/report/html/js/steps/requests.js";
+import { engineName } from "../../tracellm/report/html/js/steps/steps.js";
+import { fromHash, select, toHash } from "../../tracellm/report/html/js/run/selection.js";
+import { setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/base/text.js";
 
 test("ranges are read and written as the recording has them", () => {
   assert.deepEqual(parseRanges("9,3-5"), [9, 3, 4, 5]);

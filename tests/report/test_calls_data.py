@@ -2,16 +2,15 @@
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.node import require_node
 from tests.report.synthetic import a_run
 from tests.report.traces import Calls
 from tracellm.report.html.calls_data import calls_data
@@ -145,9 +144,7 @@ def test_calls_are_read_as_they_were_written(trace: Trace):
 
 def test_the_page_reads_what_python_wrote(tmp_path: Path):
     """The script's decoder returns the same calls."""
-    node = shutil.which("node")
-    if node is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("node is not installed: install Node.js 20 or later")
+    node = require_node()
 
     @settings(patient, max_examples=10)
     @given(traces())

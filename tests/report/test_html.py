@@ -229,7 +229,7 @@ def _luminance(colour: str) -> float:
 
 def test_colours_can_be_read_in_light_and_dark():
     """Each text colour has WCAG's contrast of at least 4.5:1 on its backgrounds, light and dark."""
-    style = (Path(tracellm.report.html.__file__).parent / "templates/style.css").read_text()
+    style = (Path(tracellm.report.html.__file__).parent / "styles/page.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
     for theme in (light, dark):
         colour = dict(re.findall(r"--([\w-]+): (#\w{6});", theme))

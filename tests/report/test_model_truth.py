@@ -3,7 +3,6 @@
 import base64
 import json
 import math
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from tests.checkpoints import FAMILIES, family_checkpoint
+from tests.node import require_node
 from tests.probes.tracing import record
 from tracellm import LLM, SamplingParams
 from tracellm.engine.attention.backends import triton_attn
@@ -32,10 +32,8 @@ _PRODUCTS = ("qkv", "out", "up", "down", "logits", "project_in", "project_out")
 
 def computed(trace: Trace) -> list[dict[str, Any]]:
     """Return what the page computes of each step."""
-    if not shutil.which("node"):
-        pytest.skip("node is not installed: install Node.js 20 or later")
     data = {"run": run_data(trace), "calls": base64.b64encode(calls_data(trace)).decode()}
-    done = subprocess.run(["node", _SCRIPT], input=json.dumps(data), capture_output=True, text=True, check=True)
+    done = subprocess.run([require_node(), _SCRIPT], input=json.dumps(data), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 

@@ -1,8 +1,6 @@
 """The page's sequence diagram: its data, and the Mermaid text that the page writes of any view."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.mermaid import ParseMermaid
+from tests.node import require_node
 from tests.report.nasty import NASTY
 from tests.report.processes import served, sync_run
 from tests.report.synthetic import HOSTILE, a_run
@@ -38,14 +37,13 @@ Views = Callable[..., list[Any]]
 @pytest.fixture(scope="module")
 def views() -> Views:
     """The page's own code: a function that returns the Mermaid texts of a diagram's views."""
-    if shutil.which("node") is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("node is not installed: install Node.js 20 or later")
+    node = require_node()
 
     def write(data: dict[str, Any], trace: Trace, random: int = 12, follow: bool = False) -> list[Any]:
         run = run_data(trace)
         ids = [request["id"] for request in run["requests"]]
         job = {"data": data, "engines": run["engines"], "requests": ids, "random": random, "follow": follow}
-        command = ["node", str(ROOT / "tests" / "page" / "mermaid_views.mjs")]
+        command = [node, str(ROOT / "tests" / "page" / "mermaid_views.mjs")]
         done = subprocess.run(command, input=json.dumps(job) + "\n", capture_output=True, encoding="utf-8")
         assert done.returncode == 0, done.stderr
         answer: list[Any] = json.loads(done.stdout)

@@ -1,7 +1,7 @@
 """One engine step as text, for `tracellm show RUN step N`, in the words of the page's step view.
 
 The state is that after the step's scheduling: requests that finish in the step are in the running queue and have their
-blocks. The page makes the same in html/js/queues.js, blocks.js, batch.js and sampling.js.
+blocks. The page makes the same in html/js/steps/queues.js, blocks.js, batch.js and sampling.js.
 """
 
 import io

@@ -1,6 +1,6 @@
 """The comparison as one HTML page: the first difference, both runs step by step side by side, then the text's parts.
 
-The page is made like a run's report, with the same views. Its script is `html/js/diff_main.js`.
+The page is made like a run's report, with the same views. Its script is `html/js/diff/main.js`.
 """
 
 from functools import partial
@@ -37,8 +37,8 @@ def diff_html(a: RunFolder, b: RunFolder, lang: Language = "en") -> str:
     return document(
         partial(_body, a, b, comparison),
         lang,
-        script="diff_main.js",
-        styles=("style.css", "steps.css", "diff.css"),
+        script="diff/main.js",
+        styles=("page.css", "steps.css", "diff.css"),
         data={**page_texts(lang, "diff.page.", "diff.steps."), **_data(a, b, comparison)},
         title=_title(a, b),
         version=__version__,

@@ -1,8 +1,8 @@
 """All calls of a run as columns for the page's script, about four bytes a call.
 
-js/calls.js reads them; benchmarks/report_page.py measures size and time. The format: four bytes with the length of a
-JSON object, the object, then the columns. A column has one number per call in LEB128 (seven bits a byte, the lowest
-first), so that small numbers, which most of them are, take one byte and compress well.
+js/calls/calls.js reads them; benchmarks/report_page.py measures size and time. The format: four bytes with the length
+of a JSON object, the object, then the columns. A column has one number per call in LEB128 (seven bits a byte, the
+lowest first), so that small numbers, which most of them are, take one byte and compress well.
 """
 
 import json

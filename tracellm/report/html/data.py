@@ -1,7 +1,7 @@
 """The run as data for the page's script: requests and tokens, and each engine's steps with their KV cache changes.
 
 The data is JSON, compressed (RFC 1950) and in base64, in an element that no browser runs. A step holds only what
-changed: js/replay.js makes the state of every step from them. js/data.js describes each field.
+changed: js/run/replay.js makes the state of every step from them. js/run/data.js describes each field.
 """
 
 import base64

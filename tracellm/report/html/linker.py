@@ -1,15 +1,16 @@
 """A linker for the page's script: concatenates its ES modules, so that users need no Node and the page is one file.
 
-Modules import by name from relative paths, `import { a, b } from "./x.js"`, and export functions, classes and
+Modules import by name from relative paths, `import { a, b } from "../run/x.js"`, and export functions, classes and
 constants where they declare them. All share one scope, in which a name is declared once.
 """
 
+import posixpath
 import re
 from collections.abc import Callable
 
 __all__ = ["LinkError", "link"]
 
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.\.?/[\w/.-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:(?:async )?function|class|const|let) (\w+)", re.MULTILINE)
 _UNSUPPORTED = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
@@ -23,8 +24,8 @@ def link(entry: str, read: Callable[[str], str]) -> str:
     """Return one script made of the module `entry` and all that it imports, each after those that it needs.
 
     Args:
-        entry: name of the module that runs.
-        read: returns a module's source.
+        entry: path of the module that runs.
+        read: returns the source of a module by its path, which is relative to the same folder as that of `entry`.
 
     Raises:
         LinkError: two modules declare one name, a module imports what another does not export, modules import each
@@ -40,7 +41,8 @@ def link(entry: str, read: Callable[[str], str]) -> str:
         if name in exported:
             return
         source = read(name)
-        for names, other in _IMPORT.findall(source):
+        for names, path in _IMPORT.findall(source):
+            other = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
             add(other, (*importing, name))
             for wanted in filter(None, map(str.strip, names.split(","))):
                 if wanted not in exported[other]:

@@ -1,6 +1,6 @@
 """The loaded model and its kernels as data for the page's script.
 
-js/model.js computes shapes, bytes and FLOPs of a step from it, and describes its fields.
+js/model/model.js computes shapes, bytes and FLOPs of a step from it, and describes its fields.
 """
 
 import re

@@ -69,7 +69,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         partial(_body, run_folder),
         lang,
         script="main.js",
-        styles=("style.css", "steps.css", "calls.css", "model.css"),
+        styles=("page.css", "steps.css", "calls.css", "model.css"),
         data={
             **page_texts(lang, *_TEXTS),
             **run_data(run_folder.trace, run_folder.variants),
@@ -99,13 +99,13 @@ def document(
         body: returns the document's body in a language.
         lang: language to show first.
         script: the module in js/ to run.
-        styles: style sheets in templates/.
+        styles: style sheets in styles/.
         data: what the script reads, as JSON.
         title: title of the window, without invisible characters.
         version: version of tracellm that recorded what is shown.
         calls: all calls, as `calls_data` returns them; empty for a page that shows none.
     """
-    style = "".join(_asset("templates", name) for name in styles)
+    style = "".join(_asset("styles", name) for name in styles)
     code = link(script, partial(_asset, "js"))
     (other,) = (language for language in LANGUAGES if language != lang)
     return (

@@ -1,6 +1,6 @@
 """The sequence diagram as data: the overview of the most important calls, and all calls down to kernels.
 
-The page's script draws both, opens and closes their calls, and writes them as Mermaid. js/diagram_model.js describes
+The page's script draws both, opens and closes their calls, and writes them as Mermaid. js/sequence/model.js describes
 the fields. Both languages have the same calls; texts that differ are in the data twice.
 """
 

@@ -1,8 +1,8 @@
 """Every text shown to people, in English and Chinese.
 
-Each module of this package holds the texts of one part of the program, as two dicts with the same keys, `EN` and `ZH`.
-A key starts with the part's name: `console.step`, `html.requests`. A text names the values it needs as `str.format`
-does, and where English counts, `{n:request|requests}` reads "1 request", "1,024 requests".
+Each module here and in the subpackages holds the texts of one part of the program, as two dicts with the same keys,
+`EN` and `ZH`. A key starts with the part's name: `console.step`, `html.requests`. A text names the values it needs as
+`str.format` does, and where English counts, `{n:request|requests}` reads "1 request", "1,024 requests".
 
 vLLM has no counterpart: its log is English only.
 """
@@ -45,8 +45,10 @@ def texts(lang: str) -> dict[str, str]:
     if lang not in LANGUAGES:
         raise ValueError(f"no texts in language {lang!r}: choose one of {', '.join(LANGUAGES)}")
     merged: dict[str, str] = {}
-    for found in pkgutil.iter_modules(__path__):
-        part: dict[str, str] = getattr(importlib.import_module(f"{__name__}.{found.name}"), lang.upper())
+    for found in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if found.ispkg:
+            continue
+        part: dict[str, str] = getattr(importlib.import_module(found.name), lang.upper())
         if twice := merged.keys() & part.keys():
             raise ValueError(f"texts used by two modules, {found.name} the second: {', '.join(sorted(twice))}")
         merged.update(part)

@@ -1,32 +1,32 @@
 /** The page's script: reads the run, shows its views, and keeps selection, address and language. */
 
-import { followCall } from "./calls.js";
-import { mountCalls } from "./calls_view.js";
-import { markSection } from "./contents.js";
-import { readData } from "./data.js";
-import { SequenceModel } from "./diagram_model.js";
-import { h, replaceKeepingFocus } from "./dom.js";
-import { findStep, stepFacts } from "./facts.js";
-import { ganttPicture } from "./gantt.js";
-import { pressKey } from "./keys.js";
-import { languageButton, showOtherLanguage } from "./languages.js";
-import { stepList } from "./list.js";
-import { modelView } from "./model_view.js";
-import { Predictor, predictViews } from "./predict.js";
-import { Replay } from "./replay.js";
-import { requestTable } from "./requests.js";
-import { SequenceView } from "./sequence.js";
-import { sourceIndex } from "./source.js";
-import { Player, stepBar, stepPanels } from "./steps.js";
-import { linkTerms } from "./terms.js";
-import { language, setTexts } from "./text.js";
-import { fromHash, onSelect, select, selected, toHash } from "./selection.js";
+import { markSection } from "./base/contents.js";
+import { h, replaceKeepingFocus } from "./base/dom.js";
+import { pressKey } from "./base/keys.js";
+import { languageButton, showOtherLanguage } from "./base/languages.js";
+import { linkTerms } from "./base/terms.js";
+import { language, setTexts } from "./base/text.js";
+import { followCall } from "./calls/calls.js";
+import { mountCalls } from "./calls/view.js";
+import { modelView } from "./model/view.js";
+import { readData } from "./run/data.js";
+import { findStep, stepFacts } from "./run/facts.js";
+import { Replay } from "./run/replay.js";
+import { fromHash, onSelect, select, selected, toHash } from "./run/selection.js";
+import { SequenceModel } from "./sequence/model.js";
+import { SequenceView } from "./sequence/sequence.js";
+import { sourceIndex } from "./source/source.js";
+import { ganttPicture } from "./steps/gantt.js";
+import { stepList } from "./steps/list.js";
+import { Predictor, predictViews } from "./steps/predict.js";
+import { requestTable } from "./steps/requests.js";
+import { Player, stepBar, stepPanels } from "./steps/steps.js";
 
-/** @typedef {import("./data.js").Run} Run */
+/** @typedef {import("./run/data.js").Run} Run */
 
 /** Start the page. */
 async function start() {
-  /** @type {Run & import("./data.js").Texts} */
+  /** @type {Run & import("./run/data.js").Texts} */
   const run = await readData();
   setTexts(run.texts, run.lang);
   const replays = run.engines.map((engine) => new Replay(engine, run.requests));

@@ -1,0 +1,446 @@
+/** The forward pass as tables: the whole model with equal layers in one row, and one layer in full; and the roofline. */
+
+import { h, scrollFrame, withCode } from "../base/dom.js";
+import { byteSize, duration, number, percent, rate, shortCount, threeDigits } from "../base/quantities.js";
+import { formatRanges } from "../base/ranges.js";
+import { t, visible } from "../base/text.js";
+import { slots } from "../run/replay.js";
+import { select } from "../run/selection.js";
+import { allParts, sumWork } from "./model.js";
+import { requestReads } from "./reads.js";
+import { attainable, limitShare, rooflineChart } from "./roofline.js";
+import { timedParts } from "./times.js";
+
+/** @typedef {import("./model.js").Part} Part */
+/** @typedef {import("./model.js").Work} Work */
+/** @typedef {import("./times.js").PartTime} PartTime */
+
+/**
+ * @typedef {object} LayersInput
+ * @property {import("../run/data.js").Run} run
+ * @property {import("../run/replay.js").Replay} replay
+ * @property {import("../run/replay.js").State} state
+ * @property {import("./model.js").Model} model
+ * @property {import("./model.js").Batch} batch
+ * @property {import("./model.js").Forward} forward
+ * @property {import("./times.js").StepTimes | null} times null until the calls are read
+ * @property {import("./roofline.js").Limit | null} limit
+ * @property {import("../calls/calls.js").Calls | null} calls
+ * @property {import("./view.js").ModelChoice} choice
+ * @property {() => void} update draws the section again
+ *
+ * @typedef {object} Row
+ * @property {(Node | string)[]} label
+ * @property {string} note under the label
+ * @property {string} shapes
+ * @property {Work} work
+ * @property {PartTime | null | undefined} time undefined where a call of another row includes it
+ * @property {Work} [timed] work that the time is of, if it differs
+ * @property {string[]} unknown
+ * @property {string} [kind]
+ */
+
+const WORK_COLUMNS = ["part", "shapes", "bytes", "flops", "share", "time", "intensity", "limit"];
+
+/**
+ * Return the panels: the forward pass, one layer in full, the limit.
+ * @param {LayersInput} input
+ */
+export function layersPanel(input) {
+  const { forward, choice } = input;
+  const every = forward.groups.flatMap(({ layers }) => layers).sort((a, b) => a - b);
+  if (choice.layer === null || !every.includes(choice.layer)) choice.layer = every[0] ?? null;
+  const total = sumWork(allParts(forward));
+  return [forwardPanel(input, total), choice.layer !== null && layerPanel(input, total, choice.layer, every), limitPanel(input)].filter(
+    (panel) => panel !== false,
+  );
+}
+
+/**
+ * Return the whole forward pass as a table; layers with the same shapes are one row, which opens.
+ * @param {LayersInput} input
+ * @param {Work} total
+ */
+function forwardPanel(input, total) {
+  const { forward, times, choice, update } = input;
+  const rows = [
+    ...forward.before.map((part) => partRow(input, part, -1)),
+    ...forward.groups.flatMap(({ layers, parts }) => {
+      const key = layers.join(",");
+      const open = choice.opened.has(key);
+      const work = sumWork(layers.flatMap(() => parts));
+      const label = layers.length > 1 ? t("model.layers", { layers: formatRanges(layers) }) : t("model.layer", { layer: layers[0] });
+      const button = h(
+        "button",
+        {
+          type: "button",
+          class: "opens",
+          "aria-expanded": String(open),
+          "aria-label": label,
+          onclick: () => {
+            if (open) choice.opened.delete(key);
+            else choice.opened.add(key);
+            update();
+          },
+        },
+        label,
+      );
+      const shapes = shapesText([input.batch.tokens, hiddenSize(forward)], [input.batch.tokens, hiddenSize(forward)]);
+      const unknown = unknownOf(parts);
+      const all = layers.map((layer) => times?.layers.get(layer)).filter((time) => time !== undefined);
+      const time = all.length === layers.length ? { us: all.reduce((sum, { us }) => sum + us, 0), calls: [] } : null;
+      const several = layers.length > 1;
+      const row = { label: several ? [button, h("strong", {}, ` ×${layers.length}`)] : [layerButton(input, layers[0])], note: "", shapes, work, time, unknown };
+      const each = sumWork(parts);
+      return [row, ...(open && several ? layers.map((layer) => ({ label: [layerButton(input, layer)], note: "", shapes, work: each, time: times?.layers.get(layer) ?? null, unknown, kind: "inner" })) : [])];
+    }),
+    ...forward.after.map((part) => partRow(input, part, -1)),
+  ];
+  const logits = times?.parts.get("-1 logits");
+  const time = times?.forward && logits ? { us: times.forward.us + logits.us, calls: [] } : null;
+  rows.push({ label: [h("strong", {}, t("model.total"))], note: "", shapes: "", work: total, time, unknown: unknownOf(allParts(forward)), kind: "total" });
+  return h(
+    "section",
+    { class: "panel wide", "data-shows": "forward" },
+    h("h4", {}, t("model.forward"), " ", h("small", {}, t("model.forward.lead"))),
+    timesSentence(input),
+    workTable(input, rows, total, "model.forward"),
+    ...unknownSentences(rows),
+    howComputed(input),
+  );
+}
+
+/**
+ * Return one layer with all of its parts.
+ * @param {LayersInput} input
+ * @param {Work} total
+ * @param {number} layer
+ * @param {number[]} every
+ */
+function layerPanel(input, total, layer, every) {
+  const { forward, times, choice, update } = input;
+  const parts = forward.groups.find(({ layers }) => layers.includes(layer))?.parts ?? [];
+  const rows = parts.map((part) => partRow(input, part, layer));
+  const known = rows.reduce((sum, { time }) => sum + (time?.us ?? 0), 0);
+  const whole = times?.layers.get(layer);
+  rows.push({ label: [h("strong", {}, t("model.layer.whole"))], note: whole && known ? t("model.layer.between", { time: duration(Math.max(0, whole.us - known)) }) : "", shapes: "", work: sumWork(parts), time: whole ?? null, unknown: unknownOf(parts), kind: "total" });
+  return h(
+    "section",
+    { class: "panel wide", "data-shows": "layer" },
+    h(
+      "h4",
+      {},
+      h("label", {}, `${t("model.layer.full")} `, h(
+        "select",
+        {
+          "aria-label": t("model.layer.choose"),
+          onchange: (/** @type {Event} */ event) => {
+            choice.layer = Number(/** @type {HTMLSelectElement} */ (event.target).value);
+            update();
+          },
+        },
+        ...every.map((each) => h("option", { value: each, selected: each === layer }, each)),
+      )),
+      " ",
+      h("small", {}, t("model.layer.lead")),
+    ),
+    workTable(input, rows, total, "model.layer.full"),
+    ...unknownSentences(rows),
+  );
+}
+
+/**
+ * Return the limit, and each kind of part in the roofline chart.
+ * @param {LayersInput} input
+ */
+function limitPanel({ forward, times, limit, model }) {
+  const kinds = [...new Set(allParts(forward).map(({ kind }) => kind))];
+  const timed = timedParts(forward, isMeasured(model) ? (times?.parts ?? new Map()) : new Map());
+  const points = kinds.flatMap((kind) => {
+    const own = timed.filter(({ part }) => part.kind === kind);
+    const work = sumWork(own.length ? own.flatMap(({ parts }) => parts) : allParts(forward).filter((part) => part.kind === kind));
+    const us = own.reduce((sum, { time }) => sum + time.us, 0);
+    if (!work.flops || !work.bytes) return [];
+    return [{ label: t(`model.part.${kind}`), intensity: work.flops / work.bytes, flops: us ? (1e6 * work.flops) / us : null, us, work }];
+  });
+  const shown = timed.length ? points.filter(({ flops }) => flops !== null) : points;
+  return h(
+    "section",
+    { class: "panel wide", "data-shows": "limit" },
+    h("h4", {}, t("model.limit"), " ", h("small", {}, t("model.limit.lead"))),
+    h(
+      "p",
+      {},
+      limit
+        ? t(`model.limit.${limit.source}`, { flops: rate(limit.flops, "FLOP/s"), bytes: rate(limit.bytes, "B/s"), ridge: threeDigits(limit.flops / limit.bytes), device: visible(model.deviceName ?? "") })
+        : t(model.device.startsWith("cpu") || !model.deviceName ? "model.limit.none" : "model.limit.unknown", { device: visible(model.deviceName ?? "") }),
+    ),
+    limit &&
+      shown.length > 0 &&
+      h(
+        "div",
+        { class: "roofline-frame" },
+        rooflineChart(limit, shown),
+        h(
+          "ol",
+          { class: "roofline-key" },
+          ...shown.map(({ label, intensity, flops, work, us }) =>
+            h(
+              "li",
+              {},
+              h("strong", {}, label),
+              ` ${t("model.limit.point", { intensity: threeDigits(intensity) })}, `,
+              flops === null
+                ? t("model.limit.most", { rate: rate(attainable(limit, intensity), "FLOP/s") })
+                : `${rate(flops, "FLOP/s")}: ${percent(limitShare(work.flops ?? 0, work.bytes ?? 0, us / 1e6, limit))}`,
+              `; ${t(intensity < limit.flops / limit.bytes ? "model.limit.memory" : "model.limit.compute")}`,
+            ),
+          ),
+        ),
+      ),
+  );
+}
+
+/**
+ * Return whether the times of calls are those of the work: on a GPU they are those of launching it.
+ * @param {import("./model.js").Model} model
+ */
+function isMeasured(model) {
+  return model.device.startsWith("cpu");
+}
+
+/**
+ * @param {LayersInput} input
+ * @param {Part} part
+ * @param {number} layer -1 outside of the layers
+ * @returns {Row}
+ */
+function partRow(input, part, layer) {
+  const { times, forward } = input;
+  const timed = times && timedParts(forward, times.parts).find((each) => each.layer === layer && each.part === part);
+  const name = part.kind === "act" ? "" : visible(part.name);
+  return {
+    label: [t(`model.part.${part.kind}`), ...cacheNote(input, part, layer)],
+    note: [name, part.formula && `= ${part.formula}`].filter(Boolean).join(" "),
+    shapes: shapesText(part.input, part.output),
+    work: sumWork([part]),
+    time: part.kind === "residual" ? undefined : (timed?.time ?? null),
+    timed: timed ? sumWork(timed.parts) : undefined,
+    unknown: unknownOf([part]),
+    kind: part.kind,
+  };
+}
+
+/**
+ * Return the slots that a part writes in the KV cache or the blocks that it reads, as a sentence with buttons.
+ * @param {LayersInput} input
+ * @param {Part} part
+ * @param {number} layer
+ * @returns {Node[]}
+ */
+function cacheNote({ run, replay, state, model }, { kind }, layer) {
+  if (kind !== "write" && kind !== "attention") return [];
+  const rows = state.step.scheduled ?? [];
+  if (kind === "write") {
+    const written = rows.flatMap(([r]) => slots(state, replay.engine, r));
+    return [h("small", { class: "cache" }, written.length ? t("model.cache.writes", { n: written.length, slots: shortRanges(written) }) : t("model.cache.writes.unknown"))];
+  }
+  const window = model.attention.find(([layers]) => layers.includes(layer))?.[4] ?? 0;
+  const blocks = [...new Set(requestReads(state, replay.engine, window).flatMap((each) => each.blocks))].sort((a, b) => a - b);
+  return [
+    h(
+      "small",
+      { class: "cache" },
+      blocks.length ? `${t("model.cache.reads", { n: blocks.length })} ` : t("model.cache.reads.unknown"),
+      ...blocks.slice(0, 8).flatMap((block) => [h("button", { type: "button", class: "link", onclick: () => select(run, { block }) }, block), " "]),
+      blocks.length > 8 && "…",
+    ),
+  ];
+}
+
+/** @param {number[]} numbers */
+function shortRanges(numbers) {
+  const text = formatRanges(numbers);
+  return text.length > 60 ? `${text.slice(0, text.lastIndexOf(",", 60))}, …` : text;
+}
+
+/**
+ * Return the rows as a table.
+ * @param {LayersInput} input
+ * @param {Row[]} rows
+ * @param {Work} total
+ * @param {string} label
+ */
+function workTable({ limit, model, times }, rows, total, label) {
+  const measured = isMeasured(model);
+  const columns = WORK_COLUMNS.filter((column) => (column !== "time" || times?.parts.size) && (column !== "limit" || (limit && measured && times?.parts.size)));
+  /** @param {Row} row @param {string} column */
+  const value = ({ work, shapes, time, timed, kind }, column) => {
+    const { flops, bytes } = timed ?? work;
+    switch (column) {
+      case "shapes":
+        return [h("span", { class: "shape" }, shapes)];
+      case "bytes":
+        return work.bytes === null ? ["–"] : [byteSize(work.bytes), ...bytesParts(work).map((each) => h("small", {}, each))];
+      case "flops":
+        return [work.flops === null ? "–" : shortCount(work.flops)];
+      case "share": {
+        if (work.flops === null || !total.flops) return ["–"];
+        const share = work.flops / total.flops;
+        return [h("span", { class: "track" }, h("i", { style: { width: `${100 * share}%` } })), percent(share)];
+      }
+      case "time":
+        return time === undefined ? [h("small", {}, t("model.time.norm"))] : time === null ? ["–"] : [duration(time.us)];
+      case "intensity":
+        return [work.flops === null || !work.bytes ? "–" : threeDigits(work.flops / work.bytes)];
+      default:
+        if (!time || flops === null || bytes === null || !limit || !time.us || kind === "total") return ["–"];
+        return [
+          percent(limitShare(flops, bytes, time.us / 1e6, limit)),
+          flops > 0 && h("small", {}, rate((1e6 * flops) / time.us, "FLOP/s")),
+          h("small", {}, rate((1e6 * bytes) / time.us, "B/s")),
+        ];
+    }
+  };
+  return scrollFrame(
+    t(label),
+    h(
+      "table",
+      { class: "boundary work" },
+      h("thead", {}, h("tr", {}, ...columns.map((column) => h("th", { scope: "col", class: column === "part" || column === "shapes" ? null : "number" }, columnName(column, measured))))),
+      h(
+        "tbody",
+        {},
+        ...rows.map((row) =>
+          h(
+            "tr",
+            { class: row.kind === "total" || row.kind === "inner" ? row.kind : null, "data-part": row.kind ?? "layers" },
+            h("th", { scope: "row" }, ...row.label, row.note && h("small", { class: "note" }, row.note)),
+            ...columns.slice(1).map((column) => h("td", { class: column === "shapes" ? "wide" : "number", "data-label": columnName(column, measured) }, ...value(row, column))),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/**
+ * @param {string} column
+ * @param {boolean} measured
+ */
+function columnName(column, measured) {
+  return t(column === "time" && !measured ? "model.column.launch" : `model.column.${column}`);
+}
+
+/** @param {Work} work */
+function bytesParts({ weights, activations, kv }) {
+  return [
+    weights ? t("model.bytes.weights", { size: byteSize(weights) }) : "",
+    activations ? t("model.bytes.activations", { size: byteSize(activations) }) : "",
+    kv ? t("model.bytes.kv", { size: byteSize(kv) }) : "",
+  ].filter(Boolean);
+}
+
+/**
+ * @param {number[] | null} input
+ * @param {number[] | null} output
+ */
+function shapesText(input, output) {
+  return input && output ? `[${input.join(", ")}] →\n[${output.join(", ")}]` : "–";
+}
+
+/** @param {import("./model.js").Forward} forward */
+function hiddenSize({ before, groups }) {
+  return before[0]?.output?.[1] ?? groups[0]?.parts[0]?.input?.[1] ?? 0;
+}
+
+/** @param {Part[]} parts */
+function unknownOf(parts) {
+  return [...new Set(parts.flatMap(({ unknown }) => unknown ?? []))];
+}
+
+/** @param {Row[]} rows */
+function unknownSentences(rows) {
+  const found = [...new Set(rows.flatMap(({ unknown }) => unknown))];
+  return found.map((code) => h("p", { class: "empty" }, `– : ${t(`model.unknown.${code}`)}`));
+}
+
+/**
+ * @param {LayersInput} input
+ * @param {number} layer
+ */
+function layerButton({ choice, update }, layer) {
+  const label = t("model.layer", { layer });
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "link",
+      "aria-label": label,
+      "aria-pressed": String(choice.layer === layer),
+      onclick: () => {
+        choice.layer = layer;
+        update();
+      },
+    },
+    label,
+  );
+}
+
+/**
+ * Return a sentence about the meaning of the times, or about how to record some.
+ * @param {LayersInput} input
+ */
+function timesSentence({ run, replay, times, calls, model }) {
+  if (!calls || !times) return h("p", { class: "empty" }, t(replay.engine.whatIf ? "model.times.whatif" : "model.times.reading"));
+  if (replay.engine.whatIf) return h("p", { class: "empty" }, t("model.times.whatif"));
+  if (times.layers.size || times.parts.size > 2) {
+    return isMeasured(model) ? h("p", {}, t(model.ops === "triton" ? "model.times.interpreter" : "model.times.cpu")) : h("p", {}, t("model.times.gpu"));
+  }
+  const step = firstWithLayers(replay.engine, calls, run.engines.indexOf(replay.engine));
+  return h(
+    "p",
+    { class: "empty" },
+    ...withCode(t("model.times.none")),
+    step !== null && " ",
+    step !== null && h("button", { type: "button", class: "link", onclick: () => select(run, { step }) }, t("model.times.first", { n: number(replay.engine.steps[step].n) })),
+  );
+}
+
+/** @type {WeakMap<object, number | null>} */
+const firstLayers = new WeakMap();
+
+/**
+ * Return the first step in which a layer was recorded.
+ * @param {import("../run/data.js").Engine} engine
+ * @param {import("../calls/calls.js").Calls} calls
+ * @param {number} index of the engine
+ */
+function firstWithLayers(engine, calls, index) {
+  let found = firstLayers.get(engine);
+  if (found === undefined) {
+    /** @param {number} call @returns {boolean} */
+    const hasLayer = (call) => calls.level(call) === "layer" || calls.level(call) === "kernel" || calls.children(call).some(hasLayer);
+    const step = engine.steps.findIndex((_, i) => {
+      const call = calls.stepCall(index, i);
+      return call !== null && hasLayer(call);
+    });
+    found = step < 0 ? null : step;
+    firstLayers.set(engine, found);
+  }
+  return found;
+}
+
+/**
+ * Return the explanation of each figure, with the numbers of this step.
+ * @param {LayersInput} input
+ */
+function howComputed({ batch, model }) {
+  const entries = ["shapes", "linear", "attention", "norm", "act", "bytes", "kv", "logits", "limit"];
+  return h(
+    "details",
+    { class: "source" },
+    h("summary", {}, t("model.how")),
+    h("ul", {}, ...entries.map((entry) => h("li", {}, t(`model.how.${entry}`, { tokens: number(batch.tokens), samples: number(batch.samples), kv: model.kvSize })))),
+  );
+}

@@ -1,0 +1,91 @@
+/**
+ * The run's data, as `tracellm.report.html.data` wrote it.
+ *
+ * Fields that are absent are empty, zero or false. Times are microseconds since the run's first span. `r` stands for a
+ * request's row in `requests`.
+ *
+ * @typedef {object} Request
+ * @property {string} id
+ * @property {string} [name] its id without random digits
+ * @property {number} [at] its submission
+ * @property {number} [us] from there to its end
+ * @property {boolean} [open] whether the recording ended before it did
+ * @property {string} [prompt]
+ * @property {string} [output]
+ * @property {number[]} [promptTokens] the first ones of a long prompt
+ * @property {number} [numPrompt]
+ * @property {number} [numOutput]
+ * @property {number} [hit] tokens of its prompt from the prefix cache
+ * @property {number} [preemptions]
+ * @property {number} [queued] microseconds from its submission to its first step
+ * @property {number} [prefill] from there to its first token
+ * @property {number} [first] from its submission to its first token
+ * @property {number} [decode] from its first token to its last
+ * @property {string} [reason] why it ended, as a code
+ * @property {string} [error]
+ * @property {[string, string][]} [params] sampling parameters
+ * @property {string} [parent] the request with n > 1 that this is one output of
+ * @property {number} [index] which of its outputs
+ *
+ * @typedef {object} Step
+ * @property {number} n the step's number, from 1
+ * @property {string} kind prefill, decode, mixed, empty or unknown
+ * @property {number} [at] absent in a variant, as are its other times
+ * @property {number} [us]
+ * @property {number} [recording] microseconds of the step that the recording took
+ * @property {Record<string, number>} [parts] microseconds of its parts: schedule, prepare, forward, logits, sample, process
+ * @property {number} [outputs] microseconds in which the front end made text of its tokens, after it
+ * @property {number} [budget] max_num_batched_tokens
+ * @property {number} free blocks that are free after scheduling
+ * @property {number} [total] blocks that requests can use
+ * @property {[r: number, tokens: number, computed: number, decode: number, hit: number][]} [scheduled]
+ * @property {[r: number, cached: string, fresh: string][]} [blocks] blocks that requests got, as ranges
+ * @property {number[]} [running] the running queue after scheduling
+ * @property {number[]} [waiting]
+ * @property {number} [moreWaiting] requests at the end of a long waiting queue that are not listed
+ * @property {[r: number, code: string, details: string][]} [held]
+ * @property {number[]} [new]
+ * @property {number[]} [resumed]
+ * @property {number[]} [preempted]
+ * @property {number[]} [aborted]
+ * @property {[r: number, reason: string][]} [finished]
+ * @property {number[]} [released] requests that gave their blocks back before this step or in it
+ * @property {number[]} [evicted] cached blocks that got a new owner
+ * @property {[block: number, r: number, index: number][]} [cached] blocks that became full and cached
+ * @property {boolean} [inconsistent] whether the number of free blocks disagrees with the block tables
+ * @property {number[]} [logits] shape of the logits
+ * @property {any[][]} [sampled] see `tracellm.report.html.data._Candidates`
+ * @property {string} [error]
+ *
+ * @typedef {object} Engine
+ * @property {string} [whatIf] the changed settings, in a variant that `tracellm whatif` scheduled
+ * @property {string} process
+ * @property {number} blockSize tokens in a block; 0 if not recorded
+ * @property {number} numGroups groups of layers, each with blocks of its own for a token
+ * @property {boolean} prefixCaching
+ * @property {number} maxNumSeqs
+ * @property {Step[]} steps
+ * @property {Partial<import("../model/model.js").Model>} [model] the loaded model; empty if it was not recorded
+ *
+ * @typedef {object} Texts the texts that the script shows, and the first language to show
+ * @property {string} lang
+ * @property {Record<string, Record<string, string>>} texts
+ *
+ * @typedef {object} Run
+ * @property {Engine[]} engines
+ * @property {Request[]} requests
+ * @property {Record<string, string>} tokens text of each token id
+ * @property {import("../model/kernels.js").KernelRow[]} [kernels] see `tracellm.report.html.model_data.kernel_rows`
+ * @property {import("../source/source.js").Source} [source] the functions that were called
+ * @property {import("../sequence/model.js").AllRequests} sequence absent in a comparison
+ */
+
+import { unpack } from "../base/unpack.js";
+
+/**
+ * Return the page's data.
+ * @returns {Promise<any>}
+ */
+export async function readData() {
+  return (await unpack(/** @type {HTMLElement} */ (document.getElementById("data")))).json();
+}

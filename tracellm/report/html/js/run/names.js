@@ -1,0 +1,83 @@
+/** Names, colours and reasons of requests, the same in all views. */
+
+import { h } from "../base/dom.js";
+import { hasText, t, visible } from "../base/text.js";
+import { selected, select } from "./selection.js";
+
+const COLOURS = 8;
+const MOST_CHARACTERS = 20;
+
+/**
+ * Return the class that gives a request its colour. There are eight; where colour matters, the name stands beside it.
+ * @param {number} r
+ */
+export function colour(r) {
+  return `r${r % COLOURS}`;
+}
+
+/**
+ * Return a request's name: its id without the random digits of a server's ids.
+ * @param {import("./data.js").Request} request
+ */
+export function requestTitle(request) {
+  return visible(request.name ?? request.id);
+}
+
+/**
+ * Return a request's name, shortened to 20 characters.
+ * @param {import("./data.js").Request} request
+ */
+export function shortName(request) {
+  const name = requestTitle(request);
+  return name.length > MOST_CHARACTERS ? `${name.slice(0, MOST_CHARACTERS - 1)}…` : name;
+}
+
+/**
+ * Return a request's name for a cell of a few characters: without what all requests of a server share.
+ * @param {import("./data.js").Request} request
+ */
+export function tinyName(request) {
+  return shortName(request).replace(/^(?:chat)?cmpl-(?=.)/, "").replace(/-0$/, "");
+}
+
+/**
+ * Return a button that shows a request and selects it.
+ * @param {import("./data.js").Run} run
+ * @param {number} r
+ * @param {string} [detail] more in the button
+ */
+export function requestButton(run, r, detail = "") {
+  return h(
+    "button",
+    {
+      class: `request-chip ${colour(r)}`,
+      type: "button",
+      title: t("page.request", { id: visible(run.requests[r].id) }),
+      "aria-pressed": String(selected(run).request === r),
+      "data-request": r,
+      onclick: () => select(run, { request: selected(run).request === r ? null : r }),
+    },
+    h("strong", {}, shortName(run.requests[r])),
+    detail && ` ${detail}`,
+  );
+}
+
+/**
+ * Return why a request was not scheduled or got fewer tokens than it needed, as a sentence.
+ * @param {string} code
+ * @param {string} details `name=value name=value`
+ * @param {string} id the request's
+ */
+export function heldReason(code, details, id) {
+  /** @type {Record<string, string>} */
+  const values = {};
+  for (const [, name, value] of details.matchAll(/(\w+)=(\S+)/g)) values[name] = visible(value);
+  if (hasText(`held.cause.${values.cause}`)) values.cause = t(`held.cause.${values.cause}`);
+  const key = code === "preempted" && values.by === id ? "held.preempted_itself" : `held.${code}`;
+  return hasText(key) ? t(key, values) : visible(details ? `${code} (${details})` : code);
+}
+
+/** @param {string} code */
+export function finishReason(code) {
+  return hasText(`finish.${code}`) ? t(`finish.${code}`) : visible(code);
+}

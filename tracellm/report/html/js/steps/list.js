@@ -1,0 +1,100 @@
+/** All steps as a list: only the rows in sight are elements, so a run may have any number of steps. */
+
+import { h } from "../base/dom.js";
+import { duration, number } from "../base/quantities.js";
+import { t, visible } from "../base/text.js";
+import { heldReason, shortName } from "../run/names.js";
+import { phases } from "../run/replay.js";
+import { select, selected } from "../run/selection.js";
+import { changeSentences } from "./steps.js";
+
+/** @typedef {import("../run/data.js").Run} Run */
+/** @typedef {import("../run/data.js").Step} Step */
+
+const ROW_PIXELS = 44;
+const MOST_NAMES = 8;
+const MOST_TEXTS = 12;
+
+/**
+ * Return the list of the selected engine's steps, and a function that brings it up to date; it may show other steps.
+ * @param {Run} run
+ * @returns {{element: HTMLElement, update: (run?: Run) => void}}
+ */
+export function stepList(run) {
+  const rows = h("div", { class: "step-rows", role: "rowgroup" });
+  const frame = h(
+    "div",
+    { class: "step-list", role: "table", "aria-label": t("page.list"), tabindex: "0", onscroll: () => fillRows() },
+    h(
+      "div",
+      { class: "step-row head", role: "row" },
+      ...["step", "tokens", "running", "waiting", "blocks", "time", "changes", "sampled"].map((column) =>
+        h("span", { role: "columnheader", class: `at-${column}` }, t(`page.list.${column}`)),
+      ),
+    ),
+    rows,
+  );
+  let shown = run;
+  const fillRows = () => {
+    const { steps } = shown.engines[selected(run).engine];
+    const first = Math.max(0, Math.floor(frame.scrollTop / ROW_PIXELS) - 5);
+    const last = Math.min(steps.length, first + Math.ceil((frame.clientHeight || 400) / ROW_PIXELS) + 10);
+    rows.replaceChildren(...steps.slice(first, last).map((step, i) => stepRow(run, step, first + i)));
+  };
+  /** @param {Run} [changed] */
+  const update = (changed = run) => {
+    shown = changed;
+    rows.style.height = `${shown.engines[selected(run).engine].steps.length * ROW_PIXELS}px`;
+    const top = selected(run).step * ROW_PIXELS;
+    const height = frame.clientHeight - ROW_PIXELS;
+    if (top < frame.scrollTop || top + ROW_PIXELS > frame.scrollTop + height) {
+      frame.scrollTop = Math.max(0, top - height / 2);
+    }
+    fillRows();
+  };
+  return { element: frame, update };
+}
+
+/**
+ * @param {Run} run
+ * @param {Step} step
+ * @param {number} index
+ */
+function stepRow(run, step, index) {
+  const [prefill, decode] = phases(step);
+  const used = (step.total ?? 0) - step.free;
+  const waiting = (step.waiting?.length ?? 0) + (step.moreWaiting ?? 0);
+  const held = step.held?.find(([r]) => step.waiting?.includes(r));
+  const why = held ? heldReason(held[1], held[2], run.requests[held[0]].id) : "";
+  const texts = (step.sampled ?? []).map((row) => (row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•")));
+  /** @param {string} column @param {...(Node | string)} content */
+  const cell = (column, ...content) => h("span", { role: "cell", class: `at-${column}` }, ...content);
+  const known = step.kind !== "unknown";
+  return h(
+    "div",
+    {
+      class: `step-row${index === selected(run).step ? " chosen" : ""}`,
+      role: "row",
+      "aria-selected": String(index === selected(run).step),
+      style: { top: `${index * ROW_PIXELS}px` },
+      onclick: () => select(run, { step: index }),
+    },
+    cell("step", h("strong", {}, number(step.n)), " ", h("span", { class: `tag ${step.kind}` }, t(`step.kind.${step.kind}`))),
+    cell("tokens", known ? t("page.list.budget", { used: prefill + decode, budget: step.budget ?? 0, prefill, decode }) : "?"),
+    cell("running", `${step.running?.length ?? 0}: ${nameList(run, step.running ?? [])}`),
+    cell("waiting", String(waiting), why ? h("small", { title: why }, ` ${why}`) : ""),
+    cell("blocks", known ? `${number(used)} / ${number(step.total ?? 0)}` : "?"),
+    cell("time", step.us === undefined ? "" : duration(step.us), step.recording ? h("small", {}, ` ${t("page.list.recording", { time: duration(step.recording) })}`) : ""),
+    cell("changes", changeSentences(run, step).join(" ")),
+    cell("sampled", texts.slice(0, MOST_TEXTS).join(" · ") + (texts.length > MOST_TEXTS ? " …" : "")),
+  );
+}
+
+/**
+ * @param {Run} run
+ * @param {number[]} rows
+ */
+function nameList(run, rows) {
+  const names = rows.slice(0, MOST_NAMES).map((r) => shortName(run.requests[r]));
+  return names.join(t("step.comma")) + (rows.length > MOST_NAMES ? " …" : "");
+}

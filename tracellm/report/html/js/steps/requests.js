@@ -1,0 +1,188 @@
+/** All requests as a table that can be sorted, and the selected one: its first token explained, its tokens by step. */
+
+import { h, scrollFrame } from "../base/dom.js";
+import { duration, number } from "../base/quantities.js";
+import { t, tokenText, visible } from "../base/text.js";
+import { finishReason, requestButton } from "../run/names.js";
+import { select, selected } from "../run/selection.js";
+
+/** @typedef {import("../run/data.js").Run} Run */
+/** @typedef {import("../run/data.js").Request} Request */
+/** @typedef {import("../run/replay.js").Replay} Replay */
+
+const MOST_REQUEST_ROWS = 500;
+const MOST_PROMPT_TOKENS = 400;
+const MOST_OUTPUT_TOKENS = 1000;
+
+/** @type {Record<string, (request: Request) => number | string>} */
+const COLUMNS = {
+  id: (request) => request.name ?? request.id,
+  prompt: (request) => request.numPrompt ?? 0,
+  hit: (request) => request.hit ?? 0,
+  output: (request) => request.numOutput ?? 0,
+  queued: (request) => request.queued ?? -1,
+  prefill: (request) => request.prefill ?? -1,
+  first: (request) => request.first ?? -1,
+  decode: (request) => request.decode ?? -1,
+  preemptions: (request) => request.preemptions ?? 0,
+  reason: (request) => request.reason ?? "",
+};
+const TIMES = ["queued", "prefill", "first", "decode"];
+
+/**
+ * Return the requests' rows in the chosen order: submission, or a column's values.
+ * @param {Request[]} requests
+ * @param {string} column
+ * @param {boolean} down
+ * @returns {number[]}
+ */
+export function sortRequests(requests, column, down) {
+  const rows = [...requests.keys()];
+  if (!column) return rows;
+  const value = COLUMNS[column];
+  const compare = new Intl.Collator("en", { numeric: true }).compare;
+  rows.sort((one, other) => {
+    const [a, b] = [value(requests[one]), value(requests[other])];
+    return (typeof a === "number" && typeof b === "number" ? a - b : compare(String(a), String(b))) || one - other;
+  });
+  return down ? rows.reverse() : rows;
+}
+
+/**
+ * Return the table with the selected request below it, and a function that brings both up to date.
+ * @param {Run} run
+ * @param {Replay[]} replays
+ * @returns {{element: HTMLElement, update: () => void}}
+ */
+export function requestTable(run, replays) {
+  let column = "";
+  let down = false;
+  const rows = run.requests.map((_, r) => requestRow(run, r));
+  const body = h("tbody");
+  const details = h("div");
+  const heads = Object.keys(COLUMNS).map((name) =>
+    h(
+      "th",
+      { scope: "col", class: name === "id" || name === "reason" ? "" : "number", "data-column": name },
+      h("button", { type: "button", class: "sort", onclick: () => sortBy(name) }, t(`page.requests.${name}`)),
+    ),
+  );
+  /** @param {string} name */
+  const sortBy = (name) => {
+    down = column === name && !down;
+    column = name;
+    const order = sortRequests(run.requests, column, down);
+    body.replaceChildren(...order.slice(0, MOST_REQUEST_ROWS).map((r) => rows[r]));
+    for (const head of heads) {
+      head.setAttribute("aria-sort", head.dataset.column !== column ? "none" : down ? "descending" : "ascending");
+    }
+  };
+  const update = () => {
+    rows.forEach((row, r) => {
+      const chosen = selected(run).request === r;
+      row.classList.toggle("chosen", chosen);
+      row.querySelector(".request-chip")?.setAttribute("aria-pressed", String(chosen));
+    });
+    const chosen = selected(run).request;
+    details.replaceChildren(...(chosen === null ? [] : [requestDetails(run, replays[selected(run).engine], chosen)]));
+  };
+  sortBy("");
+  const element = h(
+    "div",
+    {},
+    scrollFrame(
+      t("page.requests"),
+      h("table", { class: "request-table" }, h("thead", {}, h("tr", {}, ...heads)), body),
+    ),
+    rows.length > MOST_REQUEST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_REQUEST_ROWS })),
+    details,
+  );
+  return { element, update };
+}
+
+/**
+ * @param {Run} run
+ * @param {number} r
+ */
+function requestRow(run, r) {
+  const request = run.requests[r];
+  return h(
+    "tr",
+    {},
+    ...Object.entries(COLUMNS).map(([column, value]) => {
+      const label = { "data-label": t(`page.requests.${column}`) };
+      if (column === "id") return h("th", { scope: "row", ...label }, requestButton(run, r));
+      if (column === "reason") return h("td", label, request.reason ? finishReason(request.reason) : t("page.requests.open"));
+      const found = Number(value(request));
+      const shown = TIMES.includes(column) ? (found < 0 ? "" : duration(found)) : number(found);
+      return h("td", { class: "number", ...label }, shown);
+    }),
+  );
+}
+
+/**
+ * Return a request's prompt, its first token explained, and its output, each token with its step.
+ * @param {Run} run
+ * @param {Replay} replay
+ * @param {number} r
+ */
+function requestDetails(run, replay, r) {
+  const request = run.requests[r];
+  const prompt = (request.promptTokens ?? []).slice(0, MOST_PROMPT_TOKENS);
+  const outputs = replay.outputs.get(r) ?? [];
+  const { queued = 0, prefill = 0 } = request;
+  const whole = Math.max(queued + prefill, 1);
+  return h(
+    "div",
+    { class: "panel request-details" },
+    h("h4", {}, t("page.request", { id: visible(request.id) })),
+    request.first === undefined
+      ? null
+      : h(
+          "div",
+          {},
+          h("p", { class: "sum" }, t("page.first.token", { time: duration(request.first), queued: duration(queued), prefill: duration(prefill) })),
+          h(
+            "div",
+            { class: "budget time-bar", role: "img", "aria-label": t("page.requests.first") },
+            h("i", { class: "part queued", style: { width: `${(100 * queued) / whole}%` } }),
+            h("i", { class: "part forward", style: { width: `${(100 * prefill) / whole}%` } }),
+          ),
+          h(
+            "ul",
+            { class: "legend" },
+            h("li", {}, h("i", { class: "part queued" }), t("page.requests.queued")),
+            h("li", {}, h("i", { class: "part forward" }), t("page.requests.prefill")),
+          ),
+        ),
+    prompt.length
+      ? h(
+          "p",
+          { class: "so-far" },
+          h("small", {}, `${t("page.prompt")} `),
+          ...prompt.map((id, position) => h("span", { class: "piece", title: t("page.position.of", { position, id }) }, tokenText(run.tokens[id]))),
+          (request.numPrompt ?? 0) > prompt.length ? ` ${t("page.more", { n: (request.numPrompt ?? 0) - prompt.length })}` : "",
+        )
+      : null,
+    outputs.length
+      ? h(
+          "p",
+          { class: "so-far" },
+          h("small", {}, `${t("page.output")} `),
+          ...outputs.slice(0, MOST_OUTPUT_TOKENS).map(({ step, row }) =>
+            h(
+              "button",
+              {
+                type: "button",
+                class: step === selected(run).step ? "piece now" : "piece",
+                title: t("page.step", { n: replay.engine.steps[step].n }),
+                onclick: () => select(run, { step }),
+              },
+              row[1] === null ? "•" : tokenText(run.tokens[row[1]]),
+            ),
+          ),
+          outputs.length > MOST_OUTPUT_TOKENS ? ` ${t("page.more", { n: outputs.length - MOST_OUTPUT_TOKENS })}` : "",
+        )
+      : null,
+  );
+}

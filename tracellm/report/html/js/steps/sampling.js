@@ -1,0 +1,107 @@
+/** Panel of sampling in a step: the likeliest tokens of each request, the chosen one, and the text so far. */
+
+import { h } from "../base/dom.js";
+import { number, percent } from "../base/quantities.js";
+import { t, tokenText, visible } from "../base/text.js";
+import { requestButton } from "../run/names.js";
+import { select, selected } from "../run/selection.js";
+
+/** @typedef {import("../run/data.js").Run} Run */
+
+const MOST_SAMPLES = 16;
+const MOST_PIECES = 160;
+
+/**
+ * Return each request's candidates and its text after this step.
+ * @param {Run} run
+ * @param {import("../run/replay.js").Replay} replay
+ * @param {import("../run/data.js").Step} step
+ */
+export function samplingPanel(run, replay, step) {
+  const rows = [...(step.sampled ?? [])];
+  rows.sort((one, other) => Number(other[0] === selected(run).request) - Number(one[0] === selected(run).request));
+  const shape = step.logits ? `logits [${step.logits.map(number).join(", ")}]` : "";
+  return h(
+    "section",
+    { class: "panel wide", "data-shows": "sampled" },
+    h("h4", {}, t("page.sampling"), " ", h("small", {}, shape)),
+    rows.length ? null : h("p", { class: "empty" }, t("page.sampling.none")),
+    h("div", { class: "samples" }, ...rows.slice(0, MOST_SAMPLES).map((row) => sampleOf(run, replay, row))),
+    rows.length > MOST_SAMPLES && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_SAMPLES })),
+  );
+}
+
+/**
+ * @param {Run} run
+ * @param {import("../run/replay.js").Replay} replay
+ * @param {any[]} row
+ */
+function sampleOf(run, replay, [r, tokenId, probability, candidates, processors, left, drawnProbability, drawn]) {
+  const output = replay.outputsUpTo(r, selected(run).step);
+  return h(
+    "div",
+    { class: "sample" },
+    h(
+      "p",
+      {},
+      requestButton(run, r),
+      " ",
+      h("span", { class: "token picked" }, tokenId === null ? "•" : tokenText(run.tokens[tokenId])),
+      typeof probability === "number" ? ` ${percent(probability)}` : "",
+    ),
+    candidates?.length ? candidateBars(run, candidates, tokenId) : null,
+    processors && h("p", { class: "how" }, t("page.processors", { names: visible(processors), n: left ?? 0, p: percent(drawnProbability ?? 0) })),
+    drawn?.length ? candidateBars(run, drawn, tokenId) : null,
+    output.length ? textSoFar(run, r, output) : null,
+  );
+}
+
+/**
+ * Return candidates as bars, the chosen one marked.
+ * @param {Run} run
+ * @param {number[]} candidates token id, probability, token id, probability, ...
+ * @param {number} chosen
+ */
+function candidateBars(run, candidates, chosen) {
+  const rows = [];
+  for (let i = 0; i < candidates.length; i += 2) {
+    const [id, probability] = [candidates[i], candidates[i + 1]];
+    rows.push(
+      h(
+        "li",
+        { class: id === chosen ? "chosen" : "" },
+        h("span", { class: "token" }, tokenText(run.tokens[id])),
+        h("span", { class: "track" }, h("i", { style: { width: `${100 * probability}%` } })),
+        h("span", { class: "number" }, percent(probability)),
+      ),
+    );
+  }
+  return h("ol", { class: "bars" }, ...rows);
+}
+
+/**
+ * Return a request's output up to the selected step; each token leads to its step.
+ * @param {Run} run
+ * @param {number} r
+ * @param {import("../run/replay.js").Output[]} output
+ */
+function textSoFar(run, r, output) {
+  const shown = output.slice(-MOST_PIECES);
+  return h(
+    "p",
+    { class: "so-far" },
+    shown.length < output.length && "… ",
+    ...shown.map(({ step, row }) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: step === selected(run).step ? "piece now" : "piece",
+          title: t("page.step", { n: step + 1 }),
+          onclick: () => select(run, { step, request: r }),
+        },
+        row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•").replaceAll("\n", "↵\n"),
+      ),
+    ),
+  );
+}
