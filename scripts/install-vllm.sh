@@ -18,7 +18,7 @@ case $version in
         beside=(intel_extension_for_pytorch==2.8.0)
         ;;
     *)
-        echo "install-vllm.sh: of vLLM $version nothing is known; 0.32.0 and 0.11.1 can be installed" >&2
+        echo "install-vllm.sh: cannot install vLLM $version, only 0.32.0 and 0.11.1" >&2
         exit 2
         ;;
 esac
