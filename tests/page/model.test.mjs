@@ -58,6 +58,18 @@ test("layers of an image encoder are no layers of the language model", () => {
   const model = aModel();
   model.weights.push(["visual.blocks.*.attn.qkv.weight", [0], "bfloat16", [6, 2]]);
   assert.deepEqual(modelForward(model, batch).groups.map(({ layers }) => layers), [[0, 1]]);
+  model.weights.push(["visual.blocks.*.mlp.weight", [0, 1, 2], "bfloat16", [6, 2]]);
+  model.config.num_hidden_layers = "2";
+  assert.deepEqual(modelForward(model, batch).groups.map(({ layers }) => layers), [[0, 1]]);
+});
+
+test("embeddings narrower than the layers are projected before the positions are added", () => {
+  const model = aModel();
+  model.weights[0] = ["model.embed_tokens.weight", null, "bfloat16", [10, 4]];
+  model.weights.push(["model.embed_positions.weight", null, "bfloat16", [20, 8]], ["model.project_in.weight", null, "bfloat16", [8, 4]]);
+  const { hidden, before } = modelForward(model, batch);
+  assert.equal(hidden, 8);
+  assert.deepEqual(before.map(({ kind, output }) => [kind, output]), [["embed", [4, 4]], ["project_in", [4, 8]], ["positions", [4, 8]]]);
 });
 
 test("what the formulas do not cover has no figure, but a reason", () => {
@@ -83,6 +95,8 @@ test("what the formulas do not cover has no figure, but a reason", () => {
   const compressed = aModel();
   compressed.config.kv_lora_rank = "512";
   assert.equal(partOf(modelForward(compressed, batch), "attention").unknown, "mla");
+  for (const kind of ["write", "attention"]) assert.equal(sumWork([partOf(modelForward(compressed, batch), kind)]).bytes, null);
+  assert.equal(partOf(modelForward(compressed, batch), "attention").formula, "");
 });
 
 test("a model without rotary embedding has the addition of its positions", () => {

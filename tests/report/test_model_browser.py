@@ -155,6 +155,17 @@ def test_a_run_without_the_models_shapes(browser: Browser, tmp_path: Path):
     assert browser.count("#model [data-shows=forward]") == 0
 
 
+def test_layers_of_an_image_encoder_are_not_counted(browser: Browser, tmp_path: Path):
+    """The first sentence has the number and the width of the language model's layers."""
+    spans = with_model(a_run())
+    for span in spans:
+        if names.LOAD_WEIGHTS in span.attributes:
+            span.attributes[names.LOAD_CONFIG] = ["hidden_size=64", "num_hidden_layers=2"]
+            span.attributes[names.LOAD_WEIGHTS] = [*_WEIGHTS, "visual.blocks.0-4.mlp.weight=float32[8, 8]"]
+    _open(browser, tmp_path, spans)
+    assert "2 layers of width 64" in _text(browser, "p")
+
+
 def test_a_run_without_layers_says_how_to_record_them(browser: Browser, tmp_path: Path):
     """Figures that follow from the shapes are there, times are not."""
     _open(browser, tmp_path, with_model(a_run(layers=0)))
@@ -171,6 +182,7 @@ def test_it_fits_the_window_in_both_languages(browser: Browser, page: Path, widt
     assert browser.run("return document.documentElement.scrollWidth") == width
     panels = browser.count("#model .panel")
     browser.click("#language")
+    assert browser.wait("document.documentElement.lang === 'zh-CN'")
     browser.run(f"{_SECTION}.scrollIntoView()")
     assert browser.wait(f"{_SECTION}.innerText.includes('前向计算')")
     assert browser.count("#model .panel") == panels

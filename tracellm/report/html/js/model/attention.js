@@ -7,6 +7,7 @@ import { hasText, t, visible } from "../base/text.js";
 import { colour, requestButton, shortName } from "../run/names.js";
 import { slots } from "../run/replay.js";
 import { select, selected } from "../run/selection.js";
+import { layerAttention } from "./model.js";
 import { agrees, attentionGrids, attentionLaunch } from "./reads.js";
 
 /** @typedef {import("./reads.js").Read} Read */
@@ -34,8 +35,7 @@ const MOST_BLOCKS_READ = 24;
  */
 export function attentionPanel(input) {
   const { replay, state, model, times, calls, choice } = input;
-  const attention = model?.attention.find(([layers]) => choice.layer === null || layers.includes(choice.layer));
-  const [, , kvHeads = 0, , window = 0] = attention ?? [];
+  const [, , kvHeads = 1, , window = 0] = (model && layerAttention(model, choice.layer ?? 0)) ?? [];
   const launches = calls && times ? distinctLaunches(calls, times.launches) : [];
   const grids = attentionGrids(state, replay.engine, launches, window);
   return h(
@@ -43,7 +43,7 @@ export function attentionPanel(input) {
     { class: "panel wide", "data-shows": "attention" },
     h("h4", {}, t("model.attention"), " ", h("small", {}, t("model.attention.lead"))),
     ...(grids.length
-      ? grids.flatMap(({ launch, reads }, i) => [launch ? launchSentence(launch, reads) : h("p", {}, t("model.attention.layout")), ...programGrid(input, reads, kvHeads || 1, i * MOST_PROGRAMS)])
+      ? grids.flatMap(({ launch, reads }, i) => [launch ? launchSentence(launch, reads) : h("p", {}, t("model.attention.layout")), ...programGrid(input, reads, kvHeads, i * MOST_PROGRAMS)])
       : [h("p", { class: "empty" }, t(emptyReason(input)))]),
   );
 }

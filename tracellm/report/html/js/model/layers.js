@@ -6,7 +6,7 @@ import { formatRanges } from "../base/ranges.js";
 import { t, visible } from "../base/text.js";
 import { slots } from "../run/replay.js";
 import { select } from "../run/selection.js";
-import { allParts, sumWork } from "./model.js";
+import { allParts, layerAttention, sumWork } from "./model.js";
 import { requestReads } from "./reads.js";
 import { attainable, limitShare, rooflineChart } from "./roofline.js";
 import { timedParts } from "./times.js";
@@ -85,7 +85,8 @@ function forwardPanel(input, total) {
         },
         label,
       );
-      const shapes = shapesText([input.batch.tokens, hiddenSize(forward)], [input.batch.tokens, hiddenSize(forward)]);
+      const shape = [input.batch.tokens, forward.hidden];
+      const shapes = shapesText(shape, shape);
       const unknown = unknownOf(parts);
       const all = layers.map((layer) => times?.layers.get(layer)).filter((time) => time !== undefined);
       const time = all.length === layers.length ? { us: all.reduce((sum, { us }) => sum + us, 0), calls: [] } : null;
@@ -245,7 +246,7 @@ function cacheNote({ run, replay, state, model }, { kind }, layer) {
     const written = rows.flatMap(([r]) => slots(state, replay.engine, r));
     return [h("small", { class: "cache" }, written.length ? t("model.cache.writes", { n: written.length, slots: shortRanges(written) }) : t("model.cache.writes.unknown"))];
   }
-  const window = model.attention.find(([layers]) => layers.includes(layer))?.[4] ?? 0;
+  const [, , , , window = 0] = layerAttention(model, layer) ?? [];
   const blocks = [...new Set(requestReads(state, replay.engine, window).flatMap((each) => each.blocks))].sort((a, b) => a - b);
   return [
     h(
@@ -347,11 +348,6 @@ function bytesParts({ weights, activations, kv }) {
  */
 function shapesText(input, output) {
   return input && output ? `[${input.join(", ")}] →\n[${output.join(", ")}]` : "–";
-}
-
-/** @param {import("./model.js").Forward} forward */
-function hiddenSize({ before, groups }) {
-  return before[0]?.output?.[1] ?? groups[0]?.parts[0]?.input?.[1] ?? 0;
 }
 
 /** @param {Part[]} parts */

@@ -46,6 +46,7 @@ import { number } from "../base/quantities.js";
  * @property {Part[]} parts
  *
  * @typedef {object} Forward
+ * @property {number} hidden width of the layers
  * @property {Part[]} before
  * @property {Layers[]} groups
  * @property {Part[]} after
@@ -79,8 +80,14 @@ const LAYER_KINDS = [
 ];
 
 const ITEM_BYTES = /** @type {Record<string, number>} */ ({ float64: 8, int64: 8, float32: 4, int32: 4, float16: 2, bfloat16: 2, int16: 2 });
+/** @type {{flops: null, formula: string}} */
+const NO_FLOPS = { flops: null, formula: "" };
 const NORM_FLOPS = { rms: 4, layer: 7 };
 const ACTIVATION_FLOPS = /** @type {Record<string, number>} */ ({ silu: 4, swish: 4, relu: 1, gelu: 9, gelu_new: 9, gelu_pytorch_tanh: 9 });
+
+/** Bytes of a token's id, and of its position or slot. */
+const TOKEN_BYTES = 4;
+const POSITION_BYTES = 8;
 
 /**
  * Return the bytes of one number.
@@ -146,7 +153,7 @@ function pairsBefore(position, window) {
  */
 export function modelForward(model, batch) {
   const size = itemSize(model.dtype);
-  const outer = sortWeights(model.weights.filter(([, layers]) => !layers), OUTER_KINDS, (name) => name);
+  const outer = sortWeights(model.weights.filter(([, layers]) => !layers), OUTER_KINDS);
   const table = outer.get("embed")?.[0];
   const hidden = Number(model.config.hidden_size) || (table?.[3][1] ?? 0);
   const { tokens, samples } = batch;
@@ -154,11 +161,11 @@ export function modelForward(model, batch) {
   const before = [];
   /** @type {Part[]} */
   const after = [];
-  if (table) before.push({ ...lookupPart("embed", table, tokens, size), flops: 0 });
-  for (const weight of outer.get("positions") ?? []) before.push(addPositions(weight, tokens, size));
+  if (table) before.push(lookupPart("embed", table, tokens, size));
   before.push(...linearParts("project_in", outer.get("project_in"), tokens, size));
+  for (const weight of outer.get("positions") ?? []) before.push(addPositions(weight, tokens, size));
   const norm = outer.get("final_norm");
-  if (norm) after.push(normPart("final_norm", norm, tokens * norm[0][3][0], [tokens, norm[0][3][0]], size));
+  if (norm) after.push(normPart("final_norm", norm, [tokens, norm[0][3][0]], size));
   after.push(...linearParts("project_out", outer.get("project_out"), tokens, size));
   const head = outer.get("logits") ?? (table && model.config.tie_word_embeddings !== "False" ? [table] : undefined);
   after.push(...linearParts("logits", head, samples, size));
@@ -167,7 +174,7 @@ export function modelForward(model, batch) {
     layers,
     parts: layerParts(model, weights, layers[0], batch, hidden, size),
   }));
-  return { before, groups, after };
+  return { hidden, before, groups, after };
 }
 
 /**
@@ -176,20 +183,21 @@ export function modelForward(model, batch) {
  * @returns {{layers: number[], weights: Weight[]}[]}
  */
 export function layerGroups(model) {
-  const stack = model.weights.filter(([, layers]) => layers);
-  const prefixes = new Set(stack.map(([name]) => name.split(".*.")[0]));
-  const main = [...prefixes].sort((a, b) => depth(b) - depth(a))[0];
-  /** @param {string} prefix the deepest stack of layers is the language model's */
-  function depth(prefix) {
-    return Math.max(...stack.filter(([name]) => name.startsWith(`${prefix}.*.`)).flatMap(([, layers]) => layers ?? []));
+  /** @type {Map<string, Weight[]>} */
+  const stacks = new Map();
+  for (const weight of model.weights.filter(([, layers]) => layers)) {
+    const prefix = weight[0].split(".*.")[0];
+    stacks.set(prefix, [...(stacks.get(prefix) ?? []), weight]);
   }
+  /** @param {Weight[]} stack */
+  const depth = (stack) => Math.max(...stack.flatMap(([, layers]) => layers ?? []));
+  const deepest = [...stacks.values()].sort((a, b) => depth(b) - depth(a));
+  const numLayers = Number(model.config.num_hidden_layers); // an image encoder has layers too
+  const main = deepest.find((stack) => depth(stack) + 1 === numLayers) ?? deepest[0] ?? [];
   /** @type {Map<number, string>} */
   const signatures = new Map();
-  stack.forEach(([name, layers], i) => {
-    if (name.startsWith(`${main}.*.`)) for (const layer of layers ?? []) signatures.set(layer, `${signatures.get(layer) ?? ""} ${i}`);
-  });
-  model.attention.forEach(([layers], i) => {
-    for (const layer of layers) signatures.set(layer, `${signatures.get(layer) ?? ""} a${i}`);
+  [...main.map(([, layers]) => layers ?? []), ...model.attention.map(([layers]) => layers)].forEach((layers, i) => {
+    for (const layer of layers) signatures.set(layer, `${signatures.get(layer) ?? ""} ${i}`);
   });
   /** @type {Map<string, number[]>} */
   const groups = new Map();
@@ -198,10 +206,16 @@ export function layerGroups(model) {
     if (same) same.push(layer);
     else groups.set(signature, [layer]);
   }
-  return [...groups.values()].map((layers) => ({
-    layers,
-    weights: stack.filter(([name, own]) => name.startsWith(`${main}.*.`) && own?.includes(layers[0])),
-  }));
+  return [...groups.values()].map((layers) => ({ layers, weights: main.filter(([, own]) => own?.includes(layers[0])) }));
+}
+
+/**
+ * Return the heads, head size and window of a layer; undefined for a layer without attention.
+ * @param {Model} model
+ * @param {number} layer
+ */
+export function layerAttention(model, layer) {
+  return model.attention.find(([layers]) => layers.includes(layer));
 }
 
 /**
@@ -215,7 +229,7 @@ export function layerGroups(model) {
  */
 function layerParts(model, weights, layer, batch, hidden, size) {
   const { tokens } = batch;
-  const own = sortWeights(weights, LAYER_KINDS, (name) => name.split(".*.")[1]);
+  const own = sortWeights(weights, LAYER_KINDS);
   const sandwich = own.has("norm_after_mlp"); // Gemma: a norm before and a norm after each block
   if (!sandwich && !own.has("norm_mlp") && own.has("norm_after_attention")) {
     own.set("norm_mlp", own.get("norm_after_attention") ?? []);
@@ -224,7 +238,7 @@ function layerParts(model, weights, layer, batch, hidden, size) {
   /** @param {string} kind */
   const norms = (kind) => {
     const found = own.get(kind);
-    return found ? [normPart(kind, found, tokens * hidden, [tokens, hidden], size)] : [];
+    return found ? [normPart(kind, found, [tokens, hidden], size)] : [];
   };
   const attention = attentionParts(model, own, layer, batch, size);
   const residual = () => residualPart(tokens, hidden, size);
@@ -254,43 +268,42 @@ function layerParts(model, weights, layer, batch, hidden, size) {
  * @returns {Part[]}
  */
 function attentionParts(model, own, layer, batch, size) {
-  const found = model.attention.find(([layers]) => layers.includes(layer));
+  const found = layerAttention(model, layer);
   if (!found) return [];
   const [, heads, kvHeads, headSize, window] = found;
   const { tokens } = batch;
   const { pairs, keys } = attendedKeys(batch, window);
-  const query = heads * headSize;
-  const key = kvHeads * headSize;
+  const queriesAndKeys = [tokens, heads + kvHeads, headSize];
   /** @type {Part[]} */
   const parts = [];
   const headNorms = own.get("norm_qk");
-  if (headNorms) parts.push(normPart("norm_qk", headNorms, tokens * (query + key), [tokens, heads + kvHeads, headSize], size));
+  if (headNorms) parts.push(normPart("norm_qk", headNorms, queriesAndKeys, size));
   if (model.config.rope !== "False" && model.config.rope !== undefined) {
-    const elements = tokens * (query + key);
     parts.push({
-      ...blankPart("rotary", "rotary_emb", [tokens, heads + kvHeads, headSize], [tokens, heads + kvHeads, headSize]),
-      activations: (2 * elements + tokens * headSize) * size + 8 * tokens,
-      flops: 3 * elements,
-      formula: factors(3, tokens, heads + kvHeads, headSize),
+      ...blankPart("rotary", "rotary_emb", queriesAndKeys, queriesAndKeys),
+      activations: (2 * elementsOf(queriesAndKeys) + tokens * headSize) * size + POSITION_BYTES * tokens,
+      ...flopsOf(3, ...queriesAndKeys),
     });
   }
-  const compressed = "kv_lora_rank" in model.config;
-  const written = 2 * tokens * key;
-  parts.push({
-    ...blankPart("write", "attn: reshape_and_cache", [2, tokens, kvHeads, headSize], [2, tokens, kvHeads, headSize]),
-    activations: written * size + 8 * tokens,
-    kvWritten: compressed ? 0 : written * model.kvSize,
-    flops: 0,
-  });
-  parts.push({
-    ...blankPart("attention", "attn", [tokens, heads, headSize], [tokens, heads, headSize]),
-    activations: 2 * tokens * query * size,
-    kvRead: compressed ? 0 : 2 * keys * key * model.kvSize,
-    flops: compressed ? null : 4 * pairs * query,
-    formula: factors(4, heads, headSize, pairs),
-    unknown: compressed ? "mla" : undefined,
-  });
-  return parts;
+  const keysAndValues = [2, tokens, kvHeads, headSize];
+  const queries = [tokens, heads, headSize];
+  const write = blankPart("write", "attn: reshape_and_cache", keysAndValues, keysAndValues);
+  const attention = blankPart("attention", "attn", queries, queries);
+  if ("kv_lora_rank" in model.config) {
+    const unknown = { activations: null, unknown: "mla" };
+    return [...parts, { ...write, ...unknown }, { ...attention, ...unknown, ...NO_FLOPS }];
+  }
+  const written = elementsOf(keysAndValues);
+  return [
+    ...parts,
+    { ...write, activations: written * size + POSITION_BYTES * tokens, kvWritten: written * model.kvSize },
+    {
+      ...attention,
+      activations: 2 * elementsOf(queries) * size,
+      kvRead: 2 * keys * kvHeads * headSize * model.kvSize,
+      ...flopsOf(4, heads, headSize, pairs),
+    },
+  ];
 }
 
 /**
@@ -308,14 +321,14 @@ function mlpParts(model, own, batch, hidden, size) {
   const experts = own.get("experts");
   if (experts) {
     const perToken = Number(model.config.num_experts_per_tok) || null;
-    const elements = experts.filter(([, , , shape]) => shape.length === 3).reduce((sum, [, , , [, rows, columns]]) => sum + rows * columns, 0);
+    const matrices = experts.filter(([, , , shape]) => shape.length === 3);
+    const elements = matrices.reduce((sum, [, , , [, rows, columns]]) => sum + rows * columns, 0);
     const known = perToken !== null && elements > 0 && !experts.some(isPacked);
     parts.push({
       ...blankPart("experts", moduleOf(experts[0][0]), [tokens, hidden], [tokens, hidden]),
       weights: null,
       activations: null,
-      flops: known ? 2 * tokens * perToken * elements : null,
-      formula: known ? factors(2, tokens, perToken, elements) : "",
+      ...(known ? flopsOf(2, tokens, perToken, elements) : NO_FLOPS),
       unknown: "experts",
     });
   }
@@ -331,9 +344,7 @@ function mlpParts(model, own, batch, hidden, size) {
     parts.push({
       ...blankPart("act", act ?? "", [tokens, rows], [tokens, width]),
       activations: tokens * (rows + width) * size,
-      flops: each === null ? null : each * tokens * width,
-      formula: each === null ? "" : factors(each, tokens, width),
-      unknown: each === null ? "activation" : undefined,
+      ...(each === null ? { ...NO_FLOPS, unknown: "activation" } : flopsOf(each, tokens, width)),
     });
   }
   parts.push(...linearParts("down", down, tokens, size));
@@ -353,37 +364,30 @@ function linearParts(kind, weights, tokens, size) {
   if (!weights || !found.length) return [];
   const columns = found[0][3][1];
   const rows = found.reduce((sum, [, , , shape]) => sum + shape[0], 0);
-  const packed = weights.some(isPacked);
-  return [
-    {
-      ...blankPart(kind, found.map(([name]) => moduleOf(name)).join(" + "), [tokens, columns], [tokens, rows]),
-      weights: bytesOf(weights),
-      activations: packed ? null : tokens * (columns + rows) * size,
-      flops: packed ? null : 2 * tokens * rows * columns,
-      formula: packed ? "" : factors(2, tokens, rows, columns),
-      unknown: packed ? "packed" : undefined,
-      ...(packed ? { input: null, output: null } : {}),
-    },
-  ];
+  const part = {
+    ...blankPart(kind, found.map(([name]) => moduleOf(name)).join(" + "), [tokens, columns], [tokens, rows]),
+    weights: bytesOf(weights),
+    activations: tokens * (columns + rows) * size,
+    ...flopsOf(2, tokens, rows, columns),
+  };
+  return [weights.some(isPacked) ? { ...part, input: null, output: null, activations: null, ...NO_FLOPS, unknown: "packed" } : part];
 }
 
 /**
  * Return a norm as a part: RMS norm, or layer norm, which has a bias.
  * @param {string} kind
  * @param {Weight[]} weights
- * @param {number} elements
  * @param {number[]} shape
  * @param {number} size
  * @returns {Part}
  */
-function normPart(kind, weights, elements, shape, size) {
+function normPart(kind, weights, shape, size) {
   const each = NORM_FLOPS[weights.some(([name]) => name.endsWith(".bias")) ? "layer" : "rms"];
   return {
     ...blankPart(kind, moduleOf(weights[0][0]), shape, shape),
     weights: bytesOf(weights),
-    activations: 2 * elements * size,
-    flops: each * elements,
-    formula: factors(each, ...shape),
+    activations: 2 * elementsOf(shape) * size,
+    ...flopsOf(each, ...shape),
   };
 }
 
@@ -395,12 +399,10 @@ function normPart(kind, weights, elements, shape, size) {
  * @returns {Part}
  */
 function residualPart(tokens, hidden, size) {
-  const elements = tokens * hidden;
   return {
     ...blankPart("residual", "", [tokens, hidden], [tokens, hidden]),
-    activations: 2 * elements * size,
-    flops: elements,
-    formula: factors(tokens, hidden),
+    activations: 2 * tokens * hidden * size,
+    ...flopsOf(tokens, hidden),
   };
 }
 
@@ -416,7 +418,7 @@ function lookupPart(kind, [name, , dtype, shape], tokens, size) {
   return {
     ...blankPart(kind, moduleOf(name), [tokens], [tokens, shape[1]]),
     weights: tokens * shape[1] * itemSize(dtype),
-    activations: 4 * tokens + tokens * shape[1] * size,
+    activations: TOKEN_BYTES * tokens + tokens * shape[1] * size,
   };
 }
 
@@ -431,9 +433,8 @@ function addPositions(weight, tokens, size) {
   const width = weight[3][1];
   return {
     ...lookupPart("positions", weight, tokens, size),
-    activations: 8 * tokens + 2 * tokens * width * size,
-    flops: tokens * width,
-    formula: factors(tokens, width),
+    activations: POSITION_BYTES * tokens + 2 * tokens * width * size,
+    ...flopsOf(tokens, width),
   };
 }
 
@@ -446,7 +447,7 @@ function otherParts(sorted) {
   const found = sorted.get("other");
   if (!found) return [];
   const names = [...new Set(found.map(([name]) => moduleOf(name)))];
-  return [{ ...blankPart("other", names.join(", "), null, null), weights: bytesOf(found), activations: null, flops: null, unknown: "other" }];
+  return [{ ...blankPart("other", names.join(", "), null, null), weights: bytesOf(found), activations: null, ...NO_FLOPS, unknown: "other" }];
 }
 
 /**
@@ -464,13 +465,12 @@ function blankPart(kind, name, input, output) {
  * Return parameters by the kind of their part.
  * @param {Weight[]} weights
  * @param {[string, RegExp][]} kinds
- * @param {(name: string) => string} named
  */
-function sortWeights(weights, kinds, named) {
+function sortWeights(weights, kinds) {
   /** @type {Map<string, Weight[]>} */
   const found = new Map();
   for (const weight of weights) {
-    const kind = kinds.find(([, pattern]) => pattern.test(named(weight[0])))?.[0] ?? "other";
+    const kind = kinds.find(([, pattern]) => pattern.test(nameInLayer(weight[0])))?.[0] ?? "other";
     found.set(kind, [...(found.get(kind) ?? []), weight]);
   }
   return found;
@@ -488,17 +488,30 @@ function isPacked([, , dtype]) {
 
 /** @param {Weight[]} weights */
 function bytesOf(weights) {
-  return weights.reduce((sum, [, , dtype, shape]) => sum + shape.reduce((all, length) => all * length, 1) * itemSize(dtype), 0);
+  return weights.reduce((sum, [, , dtype, shape]) => sum + elementsOf(shape) * itemSize(dtype), 0);
+}
+
+/** @param {number[]} shape */
+function elementsOf(shape) {
+  return shape.reduce((all, length) => all * length, 1);
+}
+
+/** @param {string} name */
+function nameInLayer(name) {
+  return name.split(".*.")[1] ?? name;
 }
 
 /** @param {string} name */
 function moduleOf(name) {
-  return (name.split(".*.")[1] ?? name).replace(/\.[^.]+$/, "");
+  return nameInLayer(name).replace(/\.[^.]+$/, "");
 }
 
-/** @param {...number} numbers */
-function factors(...numbers) {
-  return numbers.map((factor) => number(factor)).join(" × ");
+/**
+ * Return FLOPs as the product of some numbers, with their formula.
+ * @param {...number} numbers
+ */
+function flopsOf(...numbers) {
+  return { flops: elementsOf(numbers), formula: numbers.map((factor) => number(factor)).join(" × ") };
 }
 
 /**

@@ -75,7 +75,7 @@ function modelPanels(run, replay, calls, update) {
   const batch = stepBatch(state.step);
   const found = replay.engine.model;
   const model = found?.weights ? /** @type {import("./model.js").Model} */ (found) : null;
-  const forward = modelForward(model ?? { ...NO_MODEL, ...found }, batch);
+  const forward = model ? modelForward(model, batch) : NO_FORWARD;
   const times = calls ? stepTimes(calls, calls.stepCall(engine, index), forward) : null;
   const limit = model ? machineLimit(run, replay, calls, model) : null;
   const title = h(
@@ -87,7 +87,7 @@ function modelPanels(run, replay, calls, update) {
   );
   return [
     title,
-    model ? modelSentence(model) : h("p", { class: "callout" }, t("model.none")),
+    model ? modelSentence(model, forward) : h("p", { class: "callout" }, t("model.none")),
     h(
       "div",
       { class: "panels" },
@@ -98,20 +98,23 @@ function modelPanels(run, replay, calls, update) {
   ];
 }
 
-/** @type {import("./model.js").Model} */
-const NO_MODEL = { architecture: "", dtype: "float32", device: "", config: {}, weights: [], attention: [], kvSize: 4, workers: 1 };
+/** @type {import("./model.js").Forward} */
+const NO_FORWARD = { hidden: 0, before: [], groups: [], after: [] };
 
-/** @param {import("./model.js").Model} model */
-function modelSentence(model) {
+/**
+ * @param {import("./model.js").Model} model
+ * @param {import("./model.js").Forward} forward
+ */
+function modelSentence(model, { hidden, groups }) {
   const [first] = model.attention;
-  const layers = new Set(model.weights.flatMap(([, own]) => own ?? [])).size;
+  const layers = groups.flatMap((group) => group.layers).length;
   return h(
     "p",
     {},
     h("strong", {}, visible(model.architecture)),
     ": ",
     [
-      t("model.shape", { layers, hidden: number(Number(model.config.hidden_size ?? 0)), dtype: visible(model.dtype) }),
+      t("model.shape", { layers, hidden: number(hidden), dtype: visible(model.dtype) }),
       first && t("model.heads", { heads: first[1], kv: first[2], size: first[3] }),
       t("model.device", { device: visible(model.deviceName || model.device) }),
     ]
