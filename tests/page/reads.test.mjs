@@ -110,11 +110,10 @@ const aStep = ["EngineCore.step_fn", 500, "step", [
 test("calls are the times of parts, without the time of the recording in them", () => {
   const forward = modelForward(aModel(), { tokens: 4, samples: 2, requests: [[4, 0]] });
   const times = stepTimes(someCalls(aStep), 0, forward);
-  const us = Object.fromEntries([...times.parts].map(([key, time]) => [key, time.us]));
   const each = (n) => ({ [`${n} norm_attention`]: 2, [`${n} qkv`]: 10, [`${n} rotary`]: 4, [`${n} write`]: 4, [`${n} attention`]: 14, [`${n} out`]: 7, [`${n} norm_mlp`]: 3, [`${n} up`]: 16, [`${n} act`]: 2, [`${n} down`]: 8 });
-  assert.deepEqual(us, { "-1 embed": 1, ...each(0), ...each(1), "-1 final_norm": 5, "-1 logits": 30 });
-  assert.deepEqual([...times.layers].map(([n, time]) => [n, time.us]), [[0, 136], [1, 126]]);
-  assert.equal(times.forward.us, 369);
+  assert.deepEqual(Object.fromEntries(times.parts), { "-1 embed": 1, ...each(0), ...each(1), "-1 final_norm": 5, "-1 logits": 30 });
+  assert.deepEqual([...times.layers], [[0, 136], [1, 126]]);
+  assert.equal(times.forward, 369);
   assert.equal(stepTimes(someCalls(aStep), null, forward).parts.size, 0);
 });
 
@@ -124,7 +123,7 @@ test("blocks without a call of their own begin with their attention", () => {
   model.weights[4] = ["model.layers.*.mlp.c_fc.weight", [0, 1], "bfloat16", [16, 8]];
   const block = [["GPT2Attention.forward", 20, "layer", [["QKVParallelLinear.forward", 5, "kernel"], ["Attention.forward", 6, "layer"], ["ReplicatedLinear.forward", 4, "kernel"]]], ["GPT2MLP.forward", 30, "layer", [["ReplicatedLinear.forward", 7, "kernel"], ["ReplicatedLinear.forward", 9, "kernel"]]]];
   const times = stepTimes(someCalls(["GPT2Model.forward", 200, "step", [...block, ...block]]), 0, modelForward(model, { tokens: 1, samples: 1, requests: [[1, 0]] }));
-  assert.deepEqual([...times.parts].slice(0, 5).map(([key, time]) => [key, time.us]), [["0 qkv", 4], ["0 attention", 5], ["0 out", 3], ["0 up", 6], ["0 down", 8]]);
+  assert.deepEqual([...times.parts].slice(0, 5), [["0 qkv", 4], ["0 attention", 5], ["0 out", 3], ["0 up", 6], ["0 down", 8]]);
   assert.deepEqual([...times.layers.keys()], [0, 1]);
 });
 

@@ -5,15 +5,14 @@ import { byteSize, duration, number, percent, rate, shortCount, threeDigits } fr
 import { formatRanges } from "../base/ranges.js";
 import { t, visible } from "../base/text.js";
 import { slots } from "../run/replay.js";
-import { select } from "../run/selection.js";
-import { allParts, layerAttention, sumWork } from "./model.js";
+import { select, selected } from "../run/selection.js";
+import { addKnown, allParts, layerAttention, onCpu, sumWork } from "./model.js";
 import { requestReads } from "./reads.js";
 import { attainable, limitShare, rooflineChart } from "./roofline.js";
-import { timedParts } from "./times.js";
+import { hasLayers, timedParts } from "./times.js";
 
 /** @typedef {import("./model.js").Part} Part */
 /** @typedef {import("./model.js").Work} Work */
-/** @typedef {import("./times.js").PartTime} PartTime */
 
 /**
  * @typedef {object} LayersInput
@@ -29,102 +28,113 @@ import { timedParts } from "./times.js";
  * @property {import("./view.js").ModelChoice} choice
  * @property {() => void} update draws the section again
  *
+ * @typedef {LayersInput & {timed: import("./times.js").TimedPart[], total: Work}} PanelInput with the sum of all parts
+ *
  * @typedef {object} Row
  * @property {(Node | string)[]} label
- * @property {string} note under the label
+ * @property {string} [note] under the label
  * @property {string} shapes
  * @property {Work} work
- * @property {PartTime | null | undefined} time undefined where a call of another row includes it
+ * @property {number | null | undefined} us undefined where a call of another row includes it
  * @property {Work} [timed] work that the time is of, if it differs
  * @property {string[]} unknown
  * @property {string} [kind]
  */
 
+const MOST_BLOCK_LINKS = 8;
+const MOST_SLOT_CHARACTERS = 60;
 const WORK_COLUMNS = ["part", "shapes", "bytes", "flops", "share", "time", "intensity", "limit"];
 
 /**
- * Return the panels: the forward pass, one layer in full, the limit.
+ * Return the panels: the forward pass, one layer in full, the limit. The first layer is chosen if none is.
  * @param {LayersInput} input
  */
-export function layersPanel(input) {
-  const { forward, choice } = input;
+export function layersPanels(input) {
+  const { forward, times, choice } = input;
   const every = forward.groups.flatMap(({ layers }) => layers).sort((a, b) => a - b);
   if (choice.layer === null || !every.includes(choice.layer)) choice.layer = every[0] ?? null;
-  const total = sumWork(allParts(forward));
-  return [forwardPanel(input, total), choice.layer !== null && layerPanel(input, total, choice.layer, every), limitPanel(input)].filter(
-    (panel) => panel !== false,
-  );
+  const own = { ...input, timed: times ? timedParts(forward, times.parts) : [], total: sumWork(allParts(forward)) };
+  return [forwardPanel(own), choice.layer !== null && layerPanel(own, choice.layer, every), limitPanel(own)];
 }
 
 /**
  * Return the whole forward pass as a table; layers with the same shapes are one row, which opens.
- * @param {LayersInput} input
- * @param {Work} total
+ * @param {PanelInput} input
  */
-function forwardPanel(input, total) {
-  const { forward, times, choice, update } = input;
+function forwardPanel(input) {
+  const { forward, times, total } = input;
   const rows = [
     ...forward.before.map((part) => partRow(input, part, -1)),
-    ...forward.groups.flatMap(({ layers, parts }) => {
-      const key = layers.join(",");
-      const open = choice.opened.has(key);
-      const work = sumWork(layers.flatMap(() => parts));
-      const label = layers.length > 1 ? t("model.layers", { layers: formatRanges(layers) }) : t("model.layer", { layer: layers[0] });
-      const button = h(
-        "button",
-        {
-          type: "button",
-          class: "opens",
-          "aria-expanded": String(open),
-          "aria-label": label,
-          onclick: () => {
-            if (open) choice.opened.delete(key);
-            else choice.opened.add(key);
-            update();
-          },
-        },
-        label,
-      );
-      const shape = [input.batch.tokens, forward.hidden];
-      const shapes = shapesText(shape, shape);
-      const unknown = unknownOf(parts);
-      const all = layers.map((layer) => times?.layers.get(layer)).filter((time) => time !== undefined);
-      const time = all.length === layers.length ? { us: all.reduce((sum, { us }) => sum + us, 0), calls: [] } : null;
-      const several = layers.length > 1;
-      const row = { label: several ? [button, h("strong", {}, ` ×${layers.length}`)] : [layerButton(input, layers[0])], note: "", shapes, work, time, unknown };
-      const each = sumWork(parts);
-      return [row, ...(open && several ? layers.map((layer) => ({ label: [layerButton(input, layer)], note: "", shapes, work: each, time: times?.layers.get(layer) ?? null, unknown, kind: "inner" })) : [])];
-    }),
+    ...forward.groups.flatMap((group) => groupRows(input, group)),
     ...forward.after.map((part) => partRow(input, part, -1)),
   ];
-  const logits = times?.parts.get("-1 logits");
-  const time = times?.forward && logits ? { us: times.forward.us + logits.us, calls: [] } : null;
-  rows.push({ label: [h("strong", {}, t("model.total"))], note: "", shapes: "", work: total, time, unknown: unknownOf(allParts(forward)), kind: "total" });
+  const us = addKnown(times?.forward ?? null, times?.parts.get("-1 logits") ?? null);
+  rows.push({ label: [h("strong", {}, t("model.total"))], shapes: "", work: total, us, unknown: unknownOf(allParts(forward)), kind: "total" });
   return h(
     "section",
     { class: "panel wide", "data-shows": "forward" },
     h("h4", {}, t("model.forward"), " ", h("small", {}, t("model.forward.lead"))),
     timesSentence(input),
-    workTable(input, rows, total, "model.forward"),
+    workTable(input, rows, "model.forward"),
     ...unknownSentences(rows),
     howComputed(input),
   );
 }
 
 /**
- * Return one layer with all of its parts.
- * @param {LayersInput} input
- * @param {Work} total
- * @param {number} layer
- * @param {number[]} every
+ * Return the row of layers with the same shapes, and a row for each of them if it is open.
+ * @param {PanelInput} input
+ * @param {import("./model.js").Layers} group
+ * @returns {Row[]}
  */
-function layerPanel(input, total, layer, every) {
+function groupRows(input, { layers, parts }) {
+  const { batch, forward, times, choice, update } = input;
+  const shape = [batch.tokens, forward.hidden];
+  /** @param {(Node | string)[]} label @param {number[]} own @returns {Row} */
+  const row = (label, own) => ({
+    label,
+    shapes: shapesText(shape, shape),
+    work: sumWork(own.flatMap(() => parts)),
+    us: own.map((layer) => times?.layers.get(layer) ?? null).reduce(addKnown),
+    unknown: unknownOf(parts),
+  });
+  if (layers.length === 1) return [row([layerButton(input, layers[0])], layers)];
+  const key = layers.join(",");
+  const open = choice.opened.has(key);
+  const label = t("model.layers", { layers: formatRanges(layers) });
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "opens",
+      "aria-expanded": String(open),
+      "aria-label": label,
+      onclick: () => {
+        if (open) choice.opened.delete(key);
+        else choice.opened.add(key);
+        update();
+      },
+    },
+    label,
+  );
+  const inner = open ? layers.map((layer) => ({ ...row([layerButton(input, layer)], [layer]), kind: "inner" })) : [];
+  return [row([button, h("strong", {}, ` ×${layers.length}`)], layers), ...inner];
+}
+
+/**
+ * Return one layer with all of its parts.
+ * @param {PanelInput} input
+ * @param {number} layer
+ * @param {number[]} every number of a layer
+ */
+function layerPanel(input, layer, every) {
   const { forward, times, choice, update } = input;
   const parts = forward.groups.find(({ layers }) => layers.includes(layer))?.parts ?? [];
   const rows = parts.map((part) => partRow(input, part, layer));
-  const known = rows.reduce((sum, { time }) => sum + (time?.us ?? 0), 0);
-  const whole = times?.layers.get(layer);
-  rows.push({ label: [h("strong", {}, t("model.layer.whole"))], note: whole && known ? t("model.layer.between", { time: duration(Math.max(0, whole.us - known)) }) : "", shapes: "", work: sumWork(parts), time: whole ?? null, unknown: unknownOf(parts), kind: "total" });
+  const known = rows.reduce((sum, { us }) => sum + (us ?? 0), 0);
+  const whole = times?.layers.get(layer) ?? null;
+  const note = whole && known ? t("model.layer.between", { time: duration(Math.max(0, whole - known)) }) : "";
+  rows.push({ label: [h("strong", {}, t("model.layer.whole"))], note, shapes: "", work: sumWork(parts), us: whole, unknown: unknownOf(parts), kind: "total" });
   return h(
     "section",
     { class: "panel wide", "data-shows": "layer" },
@@ -145,22 +155,22 @@ function layerPanel(input, total, layer, every) {
       " ",
       h("small", {}, t("model.layer.lead")),
     ),
-    workTable(input, rows, total, "model.layer.full"),
+    workTable(input, rows, "model.layer.full"),
     ...unknownSentences(rows),
   );
 }
 
 /**
  * Return the limit, and each kind of part in the roofline chart.
- * @param {LayersInput} input
+ * @param {PanelInput} input
  */
-function limitPanel({ forward, times, limit, model }) {
-  const kinds = [...new Set(allParts(forward).map(({ kind }) => kind))];
-  const timed = timedParts(forward, isMeasured(model) ? (times?.parts ?? new Map()) : new Map());
-  const points = kinds.flatMap((kind) => {
+function limitPanel({ forward, timed: launched, limit, model }) {
+  const all = allParts(forward);
+  const timed = onCpu(model) ? launched : [];
+  const points = [...new Set(all.map(({ kind }) => kind))].flatMap((kind) => {
     const own = timed.filter(({ part }) => part.kind === kind);
-    const work = sumWork(own.length ? own.flatMap(({ parts }) => parts) : allParts(forward).filter((part) => part.kind === kind));
-    const us = own.reduce((sum, { time }) => sum + time.us, 0);
+    const work = sumWork(own.length ? own.flatMap(({ parts }) => parts) : all.filter((part) => part.kind === kind));
+    const us = own.reduce((sum, each) => sum + each.us, 0);
     if (!work.flops || !work.bytes) return [];
     return [{ label: t(`model.part.${kind}`), intensity: work.flops / work.bytes, flops: us ? (1e6 * work.flops) / us : null, us, work }];
   });
@@ -174,7 +184,7 @@ function limitPanel({ forward, times, limit, model }) {
       {},
       limit
         ? t(`model.limit.${limit.source}`, { flops: rate(limit.flops, "FLOP/s"), bytes: rate(limit.bytes, "B/s"), ridge: threeDigits(limit.flops / limit.bytes), device: visible(model.deviceName ?? "") })
-        : t(model.device.startsWith("cpu") || !model.deviceName ? "model.limit.none" : "model.limit.unknown", { device: visible(model.deviceName ?? "") }),
+        : t(onCpu(model) || !model.deviceName ? "model.limit.none" : "model.limit.unknown", { device: visible(model.deviceName ?? "") }),
     ),
     limit &&
       shown.length > 0 &&
@@ -203,30 +213,21 @@ function limitPanel({ forward, times, limit, model }) {
 }
 
 /**
- * Return whether the times of calls are those of the work: on a GPU they are those of launching it.
- * @param {import("./model.js").Model} model
- */
-function isMeasured(model) {
-  return model.device.startsWith("cpu");
-}
-
-/**
- * @param {LayersInput} input
+ * @param {PanelInput} input
  * @param {Part} part
  * @param {number} layer -1 outside of the layers
  * @returns {Row}
  */
 function partRow(input, part, layer) {
-  const { times, forward } = input;
-  const timed = times && timedParts(forward, times.parts).find((each) => each.layer === layer && each.part === part);
+  const timed = input.timed.find((each) => each.layer === layer && each.part === part);
   const name = part.kind === "act" ? "" : visible(part.name);
   return {
     label: [t(`model.part.${part.kind}`), ...cacheNote(input, part, layer)],
     note: [name, part.formula && `= ${part.formula}`].filter(Boolean).join(" "),
     shapes: shapesText(part.input, part.output),
     work: sumWork([part]),
-    time: part.kind === "residual" ? undefined : (timed?.time ?? null),
-    timed: timed ? sumWork(timed.parts) : undefined,
+    us: part.kind === "residual" ? undefined : (timed?.us ?? null),
+    timed: timed && sumWork(timed.parts),
     unknown: unknownOf([part]),
     kind: part.kind,
   };
@@ -241,9 +242,8 @@ function partRow(input, part, layer) {
  */
 function cacheNote({ run, replay, state, model }, { kind }, layer) {
   if (kind !== "write" && kind !== "attention") return [];
-  const rows = state.step.scheduled ?? [];
   if (kind === "write") {
-    const written = rows.flatMap(([r]) => slots(state, replay.engine, r));
+    const written = (state.step.scheduled ?? []).flatMap(([r]) => slots(state, replay.engine, r));
     return [h("small", { class: "cache" }, written.length ? t("model.cache.writes", { n: written.length, slots: shortRanges(written) }) : t("model.cache.writes.unknown"))];
   }
   const [, , , , window = 0] = layerAttention(model, layer) ?? [];
@@ -253,8 +253,8 @@ function cacheNote({ run, replay, state, model }, { kind }, layer) {
       "small",
       { class: "cache" },
       blocks.length ? `${t("model.cache.reads", { n: blocks.length })} ` : t("model.cache.reads.unknown"),
-      ...blocks.slice(0, 8).flatMap((block) => [h("button", { type: "button", class: "link", onclick: () => select(run, { block }) }, block), " "]),
-      blocks.length > 8 && "…",
+      ...blocks.slice(0, MOST_BLOCK_LINKS).flatMap((block) => [h("button", { type: "button", class: "link", onclick: () => select(run, { block }) }, block), " "]),
+      blocks.length > MOST_BLOCK_LINKS && "…",
     ),
   ];
 }
@@ -262,21 +262,20 @@ function cacheNote({ run, replay, state, model }, { kind }, layer) {
 /** @param {number[]} numbers */
 function shortRanges(numbers) {
   const text = formatRanges(numbers);
-  return text.length > 60 ? `${text.slice(0, text.lastIndexOf(",", 60))}, …` : text;
+  return text.length > MOST_SLOT_CHARACTERS ? `${text.slice(0, text.lastIndexOf(",", MOST_SLOT_CHARACTERS))}, …` : text;
 }
 
 /**
  * Return the rows as a table.
- * @param {LayersInput} input
+ * @param {PanelInput} input
  * @param {Row[]} rows
- * @param {Work} total
- * @param {string} label
+ * @param {string} label key of a text
  */
-function workTable({ limit, model, times }, rows, total, label) {
-  const measured = isMeasured(model);
+function workTable({ limit, model, times, total }, rows, label) {
+  const measured = onCpu(model);
   const columns = WORK_COLUMNS.filter((column) => (column !== "time" || times?.parts.size) && (column !== "limit" || (limit && measured && times?.parts.size)));
   /** @param {Row} row @param {string} column */
-  const value = ({ work, shapes, time, timed, kind }, column) => {
+  const value = ({ work, shapes, us, timed, kind }, column) => {
     const { flops, bytes } = timed ?? work;
     switch (column) {
       case "shapes":
@@ -291,15 +290,15 @@ function workTable({ limit, model, times }, rows, total, label) {
         return [h("span", { class: "track" }, h("i", { style: { width: `${100 * share}%` } })), percent(share)];
       }
       case "time":
-        return time === undefined ? [h("small", {}, t("model.time.norm"))] : time === null ? ["–"] : [duration(time.us)];
+        return us === undefined ? [h("small", {}, t("model.time.norm"))] : us === null ? ["–"] : [duration(us)];
       case "intensity":
         return [work.flops === null || !work.bytes ? "–" : threeDigits(work.flops / work.bytes)];
       default:
-        if (!time || flops === null || bytes === null || !limit || !time.us || kind === "total") return ["–"];
+        if (!us || flops === null || bytes === null || !limit || kind === "total") return ["–"];
         return [
-          percent(limitShare(flops, bytes, time.us / 1e6, limit)),
-          flops > 0 && h("small", {}, rate((1e6 * flops) / time.us, "FLOP/s")),
-          h("small", {}, rate((1e6 * bytes) / time.us, "B/s")),
+          percent(limitShare(flops, bytes, us / 1e6, limit)),
+          flops > 0 && h("small", {}, rate((1e6 * flops) / us, "FLOP/s")),
+          h("small", {}, rate((1e6 * bytes) / us, "B/s")),
         ];
     }
   };
@@ -387,13 +386,15 @@ function layerButton({ choice, update }, layer) {
  * Return a sentence about the meaning of the times, or about how to record some.
  * @param {LayersInput} input
  */
-function timesSentence({ run, replay, times, calls, model }) {
-  if (!calls || !times) return h("p", { class: "empty" }, t(replay.engine.whatIf ? "model.times.whatif" : "model.times.reading"));
+function timesSentence({ run, replay, calls, model }) {
   if (replay.engine.whatIf) return h("p", { class: "empty" }, t("model.times.whatif"));
-  if (times.layers.size || times.parts.size > 2) {
-    return isMeasured(model) ? h("p", {}, t(model.ops === "triton" ? "model.times.interpreter" : "model.times.cpu")) : h("p", {}, t("model.times.gpu"));
+  if (!calls) return h("p", { class: "empty" }, t("model.times.reading"));
+  const { engine, step: index } = selected(run);
+  const call = calls.stepCall(engine, index);
+  if (call !== null && hasLayers(calls, call)) {
+    return h("p", {}, t(!onCpu(model) ? "model.times.gpu" : model.ops === "triton" ? "model.times.interpreter" : "model.times.cpu"));
   }
-  const step = firstWithLayers(replay.engine, calls, run.engines.indexOf(replay.engine));
+  const step = firstWithLayers(replay.engine, calls, engine);
   return h(
     "p",
     { class: "empty" },
@@ -415,11 +416,9 @@ const firstLayers = new WeakMap();
 function firstWithLayers(engine, calls, index) {
   let found = firstLayers.get(engine);
   if (found === undefined) {
-    /** @param {number} call @returns {boolean} */
-    const hasLayer = (call) => calls.level(call) === "layer" || calls.level(call) === "kernel" || calls.children(call).some(hasLayer);
     const step = engine.steps.findIndex((_, i) => {
       const call = calls.stepCall(index, i);
-      return call !== null && hasLayer(call);
+      return call !== null && hasLayers(calls, call);
     });
     found = step < 0 ? null : step;
     firstLayers.set(engine, found);

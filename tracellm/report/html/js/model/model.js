@@ -529,11 +529,20 @@ export function sumWork(parts) {
 }
 
 /**
+ * Return the sum of two values; null if one of them is not known.
  * @param {number | null} a
  * @param {number | null} b
  */
-function addKnown(a, b) {
+export function addKnown(a, b) {
   return a === null || b === null ? null : a + b;
+}
+
+/**
+ * Return whether a model runs on a CPU, where a call returns after its work; on a GPU, it only launches it.
+ * @param {Model} model
+ */
+export function onCpu({ device }) {
+  return device.startsWith("cpu");
 }
 
 /**

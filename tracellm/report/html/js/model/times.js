@@ -3,21 +3,34 @@
  *
  * Times are microseconds without recording time. A part's key is its layer, or -1, and its kind: `3 qkv`.
  *
- * @typedef {object} PartTime
- * @property {number} us
- * @property {number[]} calls
- *
  * @typedef {object} StepTimes
- * @property {PartTime | null} forward
- * @property {Map<string, PartTime>} parts
- * @property {Map<number, PartTime>} layers
+ * @property {number | null} forward
+ * @property {Map<string, number>} parts
+ * @property {Map<number, number>} layers
  * @property {number[]} launches calls that launch a Triton kernel
+ *
+ * @typedef {object} TimedPart
+ * @property {import("./model.js").Part} part
+ * @property {number} layer -1 outside of the layers
+ * @property {number} us
+ * @property {import("./model.js").Part[]} parts those that were timed: a norm may add the residual, too
+ *
+ * @typedef {object} Position the place of a call in the model
+ * @property {number} layer -1 outside of the layers
+ * @property {boolean} implied whether the layer has no call of its own, and begins with its attention
+ * @property {"attention" | "kernel" | ""} inside the projections and norms of attention, or its kernel
+ * @property {number} norms calls of norms so far in the layer
+ * @property {number} linears calls of projections so far in the layer's MLP
+ * @property {boolean} attended whether the layer's attention was computed
+ * @property {boolean} activated whether the layer's activation was computed
  */
 
 import { modelForward, stepBatch, sumWork } from "./model.js";
 
 /** @typedef {import("../calls/calls.js").Calls} Calls */
-/** @typedef {{layer: number, implied: boolean, norms: number, up: number, where: string, attended: boolean, activated: boolean}} Position */
+
+/** @type {Position} */
+const OUTSIDE = { layer: -1, implied: false, inside: "", norms: 0, linears: 0, attended: false, activated: false };
 
 /**
  * Return the times of a step's parts.
@@ -31,41 +44,41 @@ export function stepTimes(calls, stepCall, forward) {
   const found = { forward: null, parts: new Map(), layers: new Map(), launches: [] };
   const perLayer = new Map(forward.groups.flatMap(({ layers, parts }) => layers.map((layer) => [layer, parts])));
   const order = [...perLayer.keys()].sort((a, b) => a - b);
-  const outside = { layer: -1, implied: false, norms: 0, up: 0, where: "", attended: false, activated: false };
   let begun = 0;
-  /** @type {Position} */
-  let at = { ...outside };
+  let at = { ...OUTSIDE };
 
   /** @param {boolean} implied */
   const begin = (implied) => {
-    at = { ...outside, layer: order[begun] ?? begun, implied, where: "layer" };
+    at = { ...OUTSIDE, layer: order[begun] ?? begun, implied };
     begun += 1;
   };
-  /** @param {number} i @param {string} where */
-  const visitBelow = (i, where) => {
-    const before = at.where;
-    at.where = where;
+  /** @param {number} i @param {Position["inside"]} inside */
+  const visitBelow = (i, inside) => {
+    const before = at.inside;
+    at.inside = inside;
     for (const child of calls.children(i)) visit(child);
-    at.where = before;
+    at.inside = before;
   };
   /** @param {number} i @param {string} kind */
-  const count = (i, kind) => addTime(found.parts, `${at.layer} ${kind}`, netTime(calls, i), i);
+  const count = (i, kind) => addTime(found.parts, `${at.layer} ${kind}`, netTime(calls, i));
+  /** @param {number} i */
+  const countLayer = (i) => addTime(found.layers, at.layer, netTime(calls, i));
 
   /** @param {number} i */
   const visit = (i) => {
     const name = calls.names[calls.name[i]];
     const parts = perLayer.get(at.layer) ?? [];
-    if (!found.forward && /(ForCausalLM|Model)\.forward$/.test(name)) {
-      found.forward = { us: netTime(calls, i), calls: [i] };
+    if (found.forward === null && /(ForCausalLM|Model)\.forward$/.test(name)) {
+      found.forward = netTime(calls, i);
       visitBelow(i, "");
-      at = { ...outside };
+      at = { ...OUTSIDE };
       return;
     }
     if (at.layer < 0 && /(Layer|Block)\.forward$/.test(name)) {
       begin(false);
-      addTime(found.layers, at.layer, netTime(calls, i), i);
-      visitBelow(i, "layer");
-      at = { ...outside };
+      countLayer(i);
+      visitBelow(i, "");
+      at = { ...OUTSIDE };
       return;
     }
     if (name === "Attention.forward") {
@@ -74,21 +87,17 @@ export function stepTimes(calls, stepCall, forward) {
       at.attended = true;
       return;
     }
-    if (/Attention\.forward$/.test(name) && at.where !== "kernel") {
+    if (/Attention\.forward$/.test(name) && at.inside !== "kernel") {
       if (at.layer < 0 || at.implied) begin(true);
-      if (at.implied) addTime(found.layers, at.layer, netTime(calls, i), i);
-      visitBelow(i, "attn");
+      if (at.implied) countLayer(i);
+      visitBelow(i, "attention");
       return;
     }
-    if (/(MLP|MoE|MoeBlock)\.forward$/.test(name) && at.layer >= 0) {
-      if (at.implied) addTime(found.layers, at.layer, netTime(calls, i), i);
-      visitBelow(i, "mlp");
-      return;
-    }
-    if (name.endsWith(".compute_logits")) count(i, "logits");
+    if (at.implied && /(MLP|MoE|MoeBlock)\.forward$/.test(name)) countLayer(i);
+    else if (name.endsWith(".compute_logits")) count(i, "logits");
     else if (/VocabParallelEmbedding\.forward$/.test(name)) count(i, found.parts.has("-1 embed") ? "positions" : "embed");
     else if (/Norm\.forward$/.test(name)) count(i, normKind(at, parts));
-    else if (name.endsWith(".reshape_and_cache") && at.where === "kernel") countWrite(found.parts, at.layer, netTime(calls, i), i);
+    else if (name.endsWith(".reshape_and_cache") && at.inside === "kernel") countWrite(found.parts, at.layer, netTime(calls, i));
     else if (/RotaryEmbedding\.forward$/.test(name)) count(i, "rotary");
     else if (/Linear\.forward$/.test(name) && at.layer >= 0) count(i, linearKind(at, parts));
     else if (/AndMul\.forward$/.test(name)) {
@@ -96,7 +105,7 @@ export function stepTimes(calls, stepCall, forward) {
       at.activated = true;
     }
     if (/_kernel$/.test(name)) found.launches.push(i);
-    visitBelow(i, at.where);
+    visitBelow(i, at.inside);
   };
   if (stepCall !== null) visit(stepCall);
   return found;
@@ -109,7 +118,7 @@ export function stepTimes(calls, stepCall, forward) {
  */
 function normKind(at, parts) {
   if (at.layer < 0) return "final_norm";
-  if (at.where === "attn") return "norm_qk";
+  if (at.inside === "attention") return "norm_qk";
   const own = parts.filter(({ kind }) => kind.startsWith("norm_") && kind !== "norm_qk");
   at.norms += 1;
   return own[at.norms - 1]?.kind ?? "norm_mlp";
@@ -121,10 +130,10 @@ function normKind(at, parts) {
  * @param {import("./model.js").Part[]} parts
  */
 function linearKind(at, parts) {
-  if (at.where === "attn") return at.attended ? "out" : "qkv";
+  if (at.inside === "attention") return at.attended ? "out" : "qkv";
   const first = parts.find(({ kind }) => kind === "up")?.name.split(" + ").length ?? 1;
-  at.up += 1;
-  return at.activated || at.up > first ? "down" : "up";
+  at.linears += 1;
+  return at.activated || at.linears > first ? "down" : "up";
 }
 
 /**
@@ -145,30 +154,24 @@ function netTime(calls, i) {
 
 /**
  * @template K
- * @param {Map<K, PartTime>} times
+ * @param {Map<K, number>} times
  * @param {K} key
  * @param {number} us
- * @param {number} i
  */
-function addTime(times, key, us, i) {
-  const time = times.get(key);
-  if (time) {
-    time.us += us;
-    time.calls.push(i);
-  } else times.set(key, { us, calls: [i] });
+function addTime(times, key, us) {
+  times.set(key, (times.get(key) ?? 0) + us);
 }
 
 /**
  * Count the writing of the KV cache as a part of its own, no longer as one of attention.
- * @param {Map<string, PartTime>} parts
+ * @param {Map<string, number>} parts
  * @param {number} layer
  * @param {number} us
- * @param {number} i
  */
-function countWrite(parts, layer, us, i) {
-  addTime(parts, `${layer} write`, us, i);
-  const attention = parts.get(`${layer} attention`);
-  if (attention) attention.us = Math.max(0, attention.us - us);
+function countWrite(parts, layer, us) {
+  const attention = `${layer} attention`;
+  addTime(parts, `${layer} write`, us);
+  parts.set(attention, Math.max(0, (parts.get(attention) ?? 0) - us));
 }
 
 const MOST_TIMED_STEPS = 64;
@@ -177,7 +180,7 @@ const MOST_TIMED_STEPS = 64;
 const fastestByEngine = new WeakMap();
 
 /**
- * Return the highest rates of a model's parts in the first steps whose layers were recorded: FLOPs and bytes per second.
+ * Return the highest rates of a model's parts in the first steps in which some were recorded: FLOPs and bytes per second.
  * @param {Calls} calls
  * @param {number} number of the engine
  * @param {import("../run/data.js").Engine} engine
@@ -193,12 +196,12 @@ export function fastestSeen(calls, number, engine, model) {
       const { parts } = stepTimes(calls, calls.stepCall(number, step), forward);
       if (!parts.size) continue;
       seen += 1;
-      for (const { time, parts: own } of timedParts(forward, parts)) {
+      for (const { us, parts: own } of timedParts(forward, parts)) {
         const { flops, bytes } = sumWork(own);
-        if (flops === null || bytes === null || !time.us) continue;
+        if (flops === null || bytes === null || !us) continue;
         found ??= { flops: 0, bytes: 0 };
-        found.flops = Math.max(found.flops, (1e6 * flops) / time.us);
-        found.bytes = Math.max(found.bytes, (1e6 * bytes) / time.us);
+        found.flops = Math.max(found.flops, (1e6 * flops) / us);
+        found.bytes = Math.max(found.bytes, (1e6 * bytes) / us);
       }
     }
     fastestByEngine.set(engine, found);
@@ -207,21 +210,31 @@ export function fastestSeen(calls, number, engine, model) {
 }
 
 /**
- * Return each part of each layer that has a time, with the parts that were timed: a norm may add the residual, too.
+ * Return whether a call is one of a layer or an operation, or has one below it.
+ * @param {Calls} calls
+ * @param {number} call
+ * @returns {boolean}
+ */
+export function hasLayers(calls, call) {
+  return ["layer", "kernel"].includes(calls.level(call)) || calls.children(call).some((child) => hasLayers(calls, child));
+}
+
+/**
+ * Return each part of each layer that has a time.
  * @param {import("./model.js").Forward} forward
- * @param {Map<string, PartTime>} times
+ * @param {Map<string, number>} times
  */
 export function timedParts({ before, groups, after }, times) {
-  /** @type {{part: import("./model.js").Part, layer: number, time: PartTime, parts: import("./model.js").Part[]}[]} */
+  /** @type {TimedPart[]} */
   const found = [];
   const residual = groups[0]?.parts.find(({ kind }) => kind === "residual");
   /** @param {import("./model.js").Part} part @param {number} layer @param {boolean} first */
   const add = (part, layer, first = false) => {
-    const time = times.get(`${layer} ${part.kind}`);
-    if (time) found.push({ part, layer, time, parts: addsResidual(part, first) && residual ? [part, residual] : [part] });
+    const us = times.get(`${layer} ${part.kind}`);
+    if (us !== undefined) found.push({ part, layer, us, parts: addsResidual(part, first) && residual ? [part, residual] : [part] });
   };
   for (const part of [...before, ...after]) add(part, -1);
-  const first = Math.min(...groups.flatMap(({ layers }) => layers));
+  const first = groups[0]?.layers[0];
   for (const { layers, parts } of groups) for (const layer of layers) for (const part of parts) add(part, layer, layer === first);
   return found;
 }

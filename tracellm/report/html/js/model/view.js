@@ -7,8 +7,8 @@ import { hasCalls, readCalls } from "../calls/calls.js";
 import { selected } from "../run/selection.js";
 import { attentionPanel } from "./attention.js";
 import { kernelTable, sumKernels } from "./kernels.js";
-import { layersPanel } from "./layers.js";
-import { modelForward, stepBatch } from "./model.js";
+import { layersPanels } from "./layers.js";
+import { modelForward, onCpu, stepBatch } from "./model.js";
 import { fastestSeen, stepTimes } from "./times.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
@@ -91,7 +91,7 @@ function modelPanels(run, replay, calls, update) {
     h(
       "div",
       { class: "panels" },
-      ...(model && batch.tokens ? layersPanel({ run, replay, state, model, batch, forward, times, limit, calls, choice: modelChoice, update }) : []),
+      ...(model && batch.tokens ? layersPanels({ run, replay, state, model, batch, forward, times, limit, calls, choice: modelChoice, update }) : []),
       attentionPanel({ run, replay, state, model, times, calls, choice: modelChoice, update }),
       kernelsPanel(run, engine, index, model, update),
     ),
@@ -135,7 +135,7 @@ function modelSentence(model, { hidden, groups }) {
  */
 function machineLimit(run, replay, calls, model) {
   if (model.peak) return { ...model.peak, source: "peak" };
-  if (!calls || !model.device.startsWith("cpu")) return null;
+  if (!calls || !onCpu(model)) return null;
   const fastest = fastestSeen(calls, selected(run).engine, replay.engine, model);
   return fastest && { ...fastest, source: "fastest" };
 }
@@ -165,7 +165,7 @@ function kernelsPanel(run, engine, step, model, update) {
       },
       t(key),
     );
-  const interpreted = model?.ops === "triton" && model.device.startsWith("cpu");
+  const interpreted = model?.ops === "triton" && onCpu(model);
   return h(
     "section",
     { class: "panel wide", "data-shows": "kernels" },
