@@ -39,7 +39,7 @@ test("the programs of each kernel are those that the recording lists", () => {
 });
 
 test("a launch whose blocks are not known has no grid", () => {
-  const [decode, prefill] = ["paged_attention_v1_kernel", "attention_varlen_kernel"].map((kernel) => ({ call: 0, kernel, grid: [1], reason: "", constants: {}, blocks: null }));
+  const [decode, prefill] = ["paged_attention_v1_kernel", "attention_varlen_kernel"].map((kernel) => ({ kernel, grid: [1], reason: "", constants: {}, blocks: null }));
   const launches = (own, ...all) => attentionGrids(own, engine, all, 0).map(({ launch, reads }) => [launch?.kernel, reads.length]);
   assert.deepEqual(launches(state, decode, prefill), [[decode.kernel, 1], [prefill.kernel, 3]]);
   assert.deepEqual(launches({ ...state, tables: new Map([[1, [5, 1]]]) }, decode, prefill), [[prefill.kernel, 3]]);

@@ -116,6 +116,8 @@ def test_programs_lead_to_requests_and_blocks(browser: Browser, page: Path):
     sentence = "Program (1, 1) reads 7 keys of request 1 in 1 block: 2 (block 2 holds 7 of 16)."
     assert _text(browser, ".reading") == sentence
     assert browser.run("return location.hash") == "#step=2&request=1"
+    browser.click("#model .request-chip.r0")
+    assert "Program (0, 0) reads 7 keys of request 0" in _text(browser, ".reading")
     browser.click("#model .read-block.r1")
     assert browser.run("return location.hash") == "#step=2&request=1&block=2"
     assert browser.run("return document.querySelector('.cell[aria-pressed=true]').dataset.block") == "2"

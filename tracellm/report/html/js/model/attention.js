@@ -29,8 +29,8 @@ const MOST_BLOCKS_READ = 24;
  */
 
 /**
- * Return the programs of attention in a step. Recorded launches give the grid; else it is one program for each request
- * and KV head.
+ * Return the panel of a step's attention. Recorded launches give the grids; else it is one program for each request and
+ * KV head.
  * @param {AttentionInput} input
  */
 export function attentionPanel(input) {
@@ -43,7 +43,7 @@ export function attentionPanel(input) {
     { class: "panel wide", "data-shows": "attention" },
     h("h4", {}, t("model.attention"), " ", h("small", {}, t("model.attention.lead"))),
     ...(grids.length
-      ? grids.flatMap(({ launch, reads }, i) => [launch ? launchSentence(launch, reads) : h("p", {}, t("model.attention.layout")), ...programGrid(input, reads, kvHeads, i * MOST_PROGRAMS)])
+      ? grids.flatMap(({ launch, reads }, i) => [launch ? launchSentence(launch, reads) : h("p", {}, t("model.attention.layout")), ...programGrid(input, reads, kvHeads, i)])
       : [h("p", { class: "empty" }, t(emptyReason(input)))]),
   );
 }
@@ -62,10 +62,9 @@ function emptyReason({ replay, state }) {
 function distinctLaunches(calls, all) {
   /** @type {Map<string, import("./reads.js").Launch>} */
   const found = new Map();
-  for (const call of all) {
-    const launch = attentionLaunch(calls, call);
-    const key = launch && `${launch.kernel} ${launch.constants.WINDOW}`;
-    if (launch && key && !found.has(key)) found.set(key, launch);
+  for (const launch of all.map((call) => attentionLaunch(calls, call))) {
+    const key = `${launch?.kernel} ${launch?.constants.WINDOW}`;
+    if (launch && !found.has(key)) found.set(key, launch);
   }
   return [...found.values()];
 }
@@ -92,15 +91,16 @@ function launchSentence(launch, reads) {
  * @param {AttentionInput} input
  * @param {Read[]} reads
  * @param {number} heads
- * @param {number} offset of the rows among those of all launches
+ * @param {number} grid number of the grid in the step
  */
-function programGrid(input, reads, heads, offset) {
+function programGrid(input, reads, heads, grid) {
   const { run, replay, state, choice } = input;
   const { request, block: marked } = selected(run);
   const shownHeads = Math.min(heads, MOST_KV_HEADS);
-  const wanted = choice.program ? choice.program.place - offset : reads.findIndex(({ r }) => r === request);
-  const place = reads[wanted] ? wanted : 0;
-  const head = Math.min(choice.program?.head ?? 0, heads - 1);
+  const { program } = choice;
+  const chosen = program?.grid === grid && reads[program.place]?.r === request && program.head < heads ? program : null;
+  const place = chosen?.place ?? Math.max(0, reads.findIndex(({ r }) => r === request));
+  const head = chosen?.head ?? 0;
   const size = replay.engine.blockSize;
   return [
     h("p", { class: "reading", role: "status" }, programSentence(input, reads[place], head)),
@@ -124,7 +124,7 @@ function programGrid(input, reads, heads, offset) {
                 h(
                   "div",
                   { class: "programs" },
-                  ...Array.from({ length: shownHeads }, (_, each) => programButton(input, read, i + offset, each, i === place && each === head)),
+                  ...Array.from({ length: shownHeads }, (_, each) => programButton(input, read, { grid, place: i, head: each }, i === place && each === head)),
                   heads > shownHeads && h("small", {}, t("model.attention.more.heads", { n: heads - shownHeads })),
                 ),
               ),
@@ -140,18 +140,17 @@ function programGrid(input, reads, heads, offset) {
       ),
     ),
     reads.length > MOST_PROGRAMS && h("p", { class: "empty" }, t("page.more", { n: reads.length - MOST_PROGRAMS })),
-  ].filter((child) => child !== false);
+  ];
 }
 
 /**
  * @param {AttentionInput} input
  * @param {Read} read
- * @param {number} place
- * @param {number} head
+ * @param {import("./view.js").Program} program
  * @param {boolean} pressed
  */
-function programButton({ run, choice }, read, place, head, pressed) {
-  const name = programName(read, head);
+function programButton({ run, choice }, read, program, pressed) {
+  const name = programName(read, program.head);
   return h(
     "button",
     {
@@ -160,7 +159,7 @@ function programButton({ run, choice }, read, place, head, pressed) {
       "aria-label": t("model.attention.program", { name }),
       "aria-pressed": String(pressed),
       onclick: () => {
-        choice.program = { place, head };
+        choice.program = program;
         select(run, { request: read.r });
       },
     },
@@ -209,9 +208,10 @@ function programSentence({ run, replay }, read, head) {
  */
 function readBlock(run, read, block, i, size, marked) {
   const start = (Math.floor(read.first / size) + i) * size;
-  const used = Math.min(size, read.stop - start);
   const from = Math.max(start, read.first);
-  const title = t("model.attention.block", { block, first: from, last: start + used - 1, used: start + used - from, size });
+  const last = Math.min(start + size, read.stop) - 1;
+  const used = last - from + 1;
+  const title = t("model.attention.block", { block, first: from, last, used, size });
   return h(
     "button",
     {
@@ -223,8 +223,8 @@ function readBlock(run, read, block, i, size, marked) {
       onclick: () => select(run, { request: read.r, block: marked === block ? null : block }),
     },
     h("strong", {}, block),
-    h("small", {}, `${from}–${start + used - 1}`),
-    h("span", { class: "track" }, h("i", { style: { width: `${(100 * (start + used - from)) / size}%` } })),
+    h("small", {}, `${from}–${last}`),
+    h("span", { class: "track" }, h("i", { style: { width: `${(100 * used) / size}%` } })),
   );
 }
 

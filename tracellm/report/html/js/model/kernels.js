@@ -9,8 +9,6 @@ import { limitShare } from "./roofline.js";
  * @typedef {[engine: number, step: number, name: string, launches: number, launchNs: number, bytes: number, flops: number, timed: number, gpuNs: number, timedBytes: number, timedFlops: number]} KernelRow
  */
 
-const FIRST_SUMMED = 3; // the columns before it identify the row
-
 /**
  * Return the rows of a step, or of the whole run, with the rows of one kernel added up; the longest first.
  * @param {KernelRow[]} rows
@@ -20,13 +18,20 @@ const FIRST_SUMMED = 3; // the columns before it identify the row
 export function sumKernels(rows, only) {
   /** @type {Map<string, KernelRow>} */
   const found = new Map();
-  for (const row of rows) {
-    if (only && (row[0] !== only.engine || row[1] !== only.step)) continue;
-    const sum = found.get(row[2]);
-    if (!sum) found.set(row[2], [...row]);
-    else for (let i = FIRST_SUMMED; i < row.length; i += 1) /** @type {number[]} */ (/** @type {unknown} */ (sum))[i] += /** @type {number} */ (row[i]);
+  for (const [engine, step, name, ...values] of rows) {
+    if (only && (engine !== only.engine || step !== only.step)) continue;
+    const sum = found.get(name);
+    found.set(name, sum ? addRow(sum, values) : [engine, step, name, ...values]);
   }
-  return [...found.values()].sort((a, b) => b[8] - a[8] || b[4] - a[4]);
+  return [...found.values()].sort(([, , , , aLaunch, , , , aGpu], [, , , , bLaunch, , , , bGpu]) => bGpu - aGpu || bLaunch - aLaunch);
+}
+
+/**
+ * @param {KernelRow} row
+ * @param {number[]} values those after its name
+ */
+function addRow([engine, step, name, ...sums], values) {
+  return /** @type {KernelRow} */ ([engine, step, name, ...sums.map((sum, i) => sum + values[i])]);
 }
 
 /**

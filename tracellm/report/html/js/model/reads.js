@@ -17,7 +17,6 @@ import { firstKey } from "./model.js";
  * @property {number} last slots in use of the last block
  *
  * @typedef {object} Launch a recorded launch of a Triton attention kernel
- * @property {number} call
  * @property {string} kernel
  * @property {number[]} grid
  * @property {string} reason
@@ -28,6 +27,9 @@ import { firstKey } from "./model.js";
 /** @typedef {import("../run/replay.js").State} State */
 /** @typedef {import("../run/data.js").Engine} Engine */
 
+/** Kernels that read the KV cache: for prompts, for decoding, and for decoding with split contexts. */
+const [VARLEN_KERNEL, WHOLE_KERNEL, SPLIT_KERNEL] = ["attention_varlen_kernel", "paged_attention_v1_kernel", "paged_attention_v2_kernel"];
+
 /**
  * Return what a program for each request reads, as in `paged_attention_v1_kernel`: all keys that its queries attend to.
  * @param {State} state
@@ -36,11 +38,9 @@ import { firstKey } from "./model.js";
  * @returns {Read[]} empty if the blocks are not known
  */
 export function requestReads(state, engine, window) {
-  if (!engine.blockSize || engine.numGroups !== 1) return [];
-  return (state.step.scheduled ?? []).flatMap(([r, tokens, computed], row) => {
-    const table = state.tables.get(r);
-    return table ? [blocksOf(table, engine.blockSize, { r, index: `${row}, *`, queries: tokens }, firstKey(computed, window), computed + tokens)] : [];
-  });
+  return (state.step.scheduled ?? []).flatMap(([r, tokens, computed], row) =>
+    programReads(state, engine, { r, index: `${row}, *`, queries: tokens, first: firstKey(computed, window), stop: computed + tokens }),
+  );
 }
 
 /**
@@ -51,17 +51,13 @@ export function requestReads(state, engine, window) {
  * @returns {Read[]} empty for another kernel
  */
 export function launchReads(state, engine, { kernel, constants }) {
-  if (!engine.blockSize || engine.numGroups !== 1) return [];
   const window = Number(constants.WINDOW) || 0;
   const rows = state.step.scheduled ?? [];
   /** @type {Read[]} */
   const found = [];
   /** @param {number} r @param {string} index @param {number} queries @param {number} first @param {number} stop */
-  const add = (r, index, queries, first, stop) => {
-    const table = state.tables.get(r);
-    if (table) found.push(blocksOf(table, engine.blockSize, { r, index, queries }, first, stop));
-  };
-  if (kernel === "attention_varlen_kernel") {
+  const add = (r, index, queries, first, stop) => found.push(...programReads(state, engine, { r, index, queries, first, stop }));
+  if (kernel === VARLEN_KERNEL) {
     const most = Number(constants.QUERIES) || 1;
     let tile = 0;
     for (const [r, tokens, computed] of rows.filter((row) => row[1] !== 1)) {
@@ -71,15 +67,16 @@ export function launchReads(state, engine, { kernel, constants }) {
         tile += 1;
       }
     }
-  } else if (/^paged_attention_v[12]_kernel$/.test(kernel)) {
+  } else if (kernel === WHOLE_KERNEL || kernel === SPLIT_KERNEL) {
     rows.filter((row) => row[1] === 1).forEach(([r, , computed], number) => {
       const [first, stop] = [firstKey(computed, window), computed + 1];
-      if (kernel === "paged_attention_v1_kernel") add(r, `${number}, *`, 1, first, stop);
-      else {
-        const share = Math.max(Number(constants.PARTITION) || 1, Math.ceil((stop - first) / (Number(constants.partitions) || 1)));
-        for (let part = 0; first + part * share < stop; part += 1) {
-          add(r, `${number}, *, ${part}`, 1, first + part * share, Math.min(stop, first + (part + 1) * share));
-        }
+      if (kernel === WHOLE_KERNEL) {
+        add(r, `${number}, *`, 1, first, stop);
+        return;
+      }
+      const share = Math.max(Number(constants.PARTITION) || 1, Math.ceil((stop - first) / (Number(constants.partitions) || 1)));
+      for (let part = 0; first + part * share < stop; part += 1) {
+        add(r, `${number}, *, ${part}`, 1, first + part * share, Math.min(stop, first + (part + 1) * share));
       }
     });
   }
@@ -100,16 +97,17 @@ export function attentionGrids(state, engine, launches, window) {
 }
 
 /**
- * @param {number[]} table
- * @param {number} size
- * @param {{r: number, index: string, queries: number}} program
- * @param {number} first
- * @param {number} stop
- * @returns {Read}
+ * Return what a program reads, with the blocks of its keys; nothing if they are not known.
+ * @param {State} state
+ * @param {Engine} engine
+ * @param {Omit<Read, "blocks" | "last">} program
+ * @returns {Read[]}
  */
-function blocksOf(table, size, program, first, stop) {
-  const blocks = table.slice(Math.floor(first / size), Math.ceil(stop / size));
-  return { ...program, first, stop, blocks, last: ((stop - 1) % size) + 1 };
+function programReads({ tables }, { blockSize: size, numGroups }, program) {
+  const table = tables.get(program.r);
+  if (!table || !size || numGroups !== 1) return [];
+  const { first, stop } = program;
+  return [{ ...program, blocks: table.slice(Math.floor(first / size), Math.ceil(stop / size)), last: ((stop - 1) % size) + 1 }];
 }
 
 /**
@@ -120,14 +118,13 @@ function blocksOf(table, size, program, first, stop) {
  */
 export function attentionLaunch(calls, call) {
   const kernel = calls.names[calls.name[call]];
-  if (!/^(paged_attention_v[12]|attention_varlen)_kernel$/.test(kernel)) return null;
+  if (![VARLEN_KERNEL, WHOLE_KERNEL, SPLIT_KERNEL].includes(kernel)) return null;
   const attributes = calls.attributes(call);
   const grid = attributes["tracellm.launch.grid"];
   if (!grid) return null;
   const listed = attributes["tracellm.launch.blocks_read"];
   const named = [...(attributes["tracellm.arguments"] ?? []), ...(attributes["tracellm.launch.constants"] ?? [])];
   return {
-    call,
     kernel,
     grid,
     reason: attributes["tracellm.launch.reason"] ?? "",
@@ -145,7 +142,5 @@ export function attentionLaunch(calls, call) {
  */
 export function agrees({ blocks }, reads) {
   if (!blocks) return null;
-  return (
-    blocks.size === reads.length && reads.every(({ index, blocks: own }) => String(blocks.get(index)) === String(own))
-  );
+  return blocks.size === reads.length && reads.every(({ index, blocks: own }) => String(blocks.get(index)) === String(own));
 }

@@ -16,6 +16,7 @@ import { t } from "../base/text.js";
  * @property {number | null} flops per second; null if not measured
  */
 
+const MOST_TICKS = 7;
 const CHART = { width: 560, height: 300, left: 76, right: 14, top: 12, bottom: 40 };
 
 /**
@@ -54,7 +55,7 @@ export function rooflineChart(limit, points) {
   const y = (value) => CHART.height - CHART.bottom - ((Math.log10(value) - low) / (high - low)) * (CHART.height - CHART.top - CHART.bottom);
   const between = (/** @type {number} */ a, /** @type {number} */ b) => Array.from({ length: b - a + 1 }, (_, i) => a + i);
   const corners = [10 ** left, ridge, 10 ** right].map((value) => `${x(value)},${y(attainable(limit, value))}`);
-  const ticks = between(low, high).filter((_, i, all) => i % Math.ceil(all.length / 7) === 0);
+  const ticks = between(low, high).filter((_, i, all) => i % Math.ceil(all.length / MOST_TICKS) === 0);
   return s(
     "svg",
     { class: "roofline", viewBox: `0 0 ${CHART.width} ${CHART.height}`, role: "img", "aria-label": t("model.roofline.alt") },

@@ -20,7 +20,9 @@ import { fastestSeen, stepTimes } from "./times.js";
  * @property {number | null} layer shown in full
  * @property {Set<string>} opened groups of layers that are open, by their numbers
  * @property {boolean} wholeRun whether kernels are those of the whole run
- * @property {{place: number, head: number} | null} program selected program of paged attention
+ * @property {Program | null} program of paged attention that was clicked last; shown while its request is selected
+ *
+ * @typedef {{grid: number, place: number, head: number}} Program numbers of a grid, of a row in it, and of a KV head
  */
 
 /** @type {ModelChoice} */
