@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { aRun } from "./run.mjs";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/run/selection.js";
 import { codeHits, codeLinks, codePieces } from "../../tracellm/report/html/js/source/code.js";
-import { byOwner, findFunction, parameterChanges, signatureDifferences, vllmAddress, vllmChanges } from "../../tracellm/report/html/js/source/source.js";
+import { byOwner, findFunction, parameterChanges, signatureDifferences, vllmAddress, vllmChanges } from "../../tracellm/report/html/js/source/functions.js";
 
 const functions = {
   "tracellm.engine.core.Scheduler.schedule": { path: "Scheduler.schedule", file: "tracellm/engine/core.py", line: 9, spans: { "Scheduler.schedule": 2 }, callers: [] },
@@ -89,6 +89,21 @@ test("names in code lead to listed functions, and never to the function itself",
   assert.equal(target("def ", "check"), null);
   const more = { ...source, functions: { ...functions, "tracellm.engine.kv.Manager.allocate_slots": { ...functions["tracellm.engine.core.check"], path: "Manager.allocate_slots", file: "tracellm/engine/kv.py" } } };
   assert.equal(codeLinks(more, "tracellm.engine.core.check")("self.manager.", "allocate_slots"), "tracellm.engine.kv.Manager.allocate_slots");
+});
+
+test("names in code lead to functions of a vLLM by those of their counterparts", () => {
+  const ours = (path) => ({ path, file: "tracellm/engine/core.py", line: 1 });
+  const ofVllm = (path) => ({ path, file: "vllm/core.py", line: 1, spans: {}, callers: [] });
+  const functions = {
+    "vllm.core.Core.step": { ...ofVllm("Core.step"), ours: ours("Core.step_fn") },
+    "vllm.core.Core.run": { ...ofVllm("Core.run"), ours: ours("Core.run_loop") },
+    "vllm.core.Core.free": ofVllm("Core.free"),
+    "tracellm.engine.core.check": { ...ours("check"), spans: {}, callers: [], called_by: ["vllm.core.Core.run"] },
+  };
+  const target = codeLinks({ ...source, functions }, "vllm.core.Core.run");
+  assert.equal(target("self.", "step_fn"), "vllm.core.Core.step");
+  assert.equal(target("    ", "check"), "tracellm.engine.core.check");
+  assert.deepEqual([target("self.", "step"), target("self.", "free")], [null, null]);
 });
 
 test("an address holds the function, also in a run without steps", () => {

@@ -1,4 +1,4 @@
-"""The functions that a run called, as data for the page's section "Source" (js/source/source.js).
+"""The functions that a run called, as data for the page's section "Source" (js/source/functions.js).
 
 Each has its calls, its lines where it is tracellm's own, and its counterparts in vLLM. Helpers that it calls in its own
 file, and that the probes do not record, are listed too. Lines are read from the installed package, and only if it is

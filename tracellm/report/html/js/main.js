@@ -15,7 +15,7 @@ import { Replay } from "./run/replay.js";
 import { fromHash, onSelect, select, selected, toHash } from "./run/selection.js";
 import { SequenceModel } from "./sequence/model.js";
 import { SequenceView } from "./sequence/sequence.js";
-import { sourceIndex } from "./source/source.js";
+import { sourceIndex } from "./source/index.js";
 import { ganttPicture } from "./steps/gantt.js";
 import { stepList } from "./steps/list.js";
 import { Predictor, predictViews } from "./steps/predict.js";

@@ -76,7 +76,7 @@
  * @property {Request[]} requests
  * @property {Record<string, string>} tokens text of each token id
  * @property {import("../model/kernels.js").KernelRow[]} [kernels] see `tracellm.report.html.model_data.kernel_rows`
- * @property {import("../source/source.js").Source} [source] the functions that were called
+ * @property {import("../source/functions.js").Source} [source] the functions that were called
  * @property {import("../sequence/model.js").AllRequests} sequence absent in a comparison
  */
 

@@ -1,8 +1,9 @@
 /** Python code: its coloured pieces, the names in it that lead to listed functions, and lines with a text. */
 
 import { h } from "../base/dom.js";
+import { ownFunction } from "./functions.js";
 
-/** @typedef {import("./source.js").Source} Source */
+/** @typedef {import("./functions.js").Source} Source */
 
 const SHORTEST_TEXT = 3;
 const KEYWORDS =
@@ -42,7 +43,8 @@ export function codePieces(code) {
 }
 
 /**
- * Return a function that gives the full name of the listed function that a name in another's code means, or null.
+ * Return a function that gives the full name of the listed function that a name in another's code means, or null. The
+ * code is tracellm's, so in a vLLM's run the names are those of tracellm's counterparts.
  *
  * `self._x` is a method of the same class or file, and `_x` a function of the same file. Another name counts if it has
  * an underscore inside and just one listed function has it.
@@ -51,24 +53,26 @@ export function codePieces(code) {
  * @returns {(before: string, name: string) => string | null}
  */
 export function codeLinks(source, full) {
-  const { file, path } = source.functions[full];
-  /** @type {Map<string, string[]>} */
+  const { file, path } = ownFunction(source, full) ?? source.functions[full];
+  /** @type {Map<string, {full: string, file: string, path: string}[]>} */
   const named = new Map();
   for (const other of Object.keys(source.functions)) {
-    const name = other.slice(other.lastIndexOf(".") + 1);
-    named.set(name, [...(named.get(name) ?? []), other]);
+    const own = ownFunction(source, other);
+    if (other === full || !own) continue;
+    const name = own.path.slice(own.path.lastIndexOf(".") + 1);
+    named.set(name, [...(named.get(name) ?? []), { full: other, file: own.file, path: own.path }]);
   }
-  const owner = path.includes(".") ? path.slice(0, path.lastIndexOf(".") + 1) : "";
+  const owner = path.slice(0, path.lastIndexOf(".") + 1);
   return (before, name) => {
-    const found = (named.get(name) ?? []).filter((other) => other !== full);
+    const found = named.get(name) ?? [];
     if (!found.length || /\b(?:def|torch|F|np)[. ]$/.test(before)) return null;
-    const near = found.filter((other) => source.functions[other].file === file);
+    const near = found.filter((other) => other.file === file);
     if (/\b(?:self|cls)\.$/.test(before)) {
-      const own = near.find((other) => source.functions[other].path === owner + name);
-      return own ?? (near.length === 1 ? near[0] : null);
+      const own = near.find((other) => other.path === owner + name) ?? (near.length === 1 ? near[0] : null);
+      return own?.full ?? null;
     }
-    if (!before.endsWith(".")) return near.find((other) => source.functions[other].path === name) ?? null;
-    return /\w_\w/.test(name) && found.length === 1 ? found[0] : null;
+    if (!before.endsWith(".")) return near.find((other) => other.path === name)?.full ?? null;
+    return /\w_\w/.test(name) && found.length === 1 ? found[0].full : null;
   };
 }
 
