@@ -22,7 +22,7 @@ from tracellm.probes.catalog.engine import CATALOG as ENGINE
 from tracellm.probes.catalog.entries import VLLM_MODULES
 from tracellm.probes.catalog.vllm import CATALOG as VLLM
 from tracellm.report.facts.counterparts import VLLM_VERSIONS as VERSIONS
-from tracellm.report.facts.counterparts import parameters
+from tracellm.report.facts.counterparts import module_of, parameters
 from tracellm.report.html.source_data import helpers
 
 __all__ = [
@@ -145,7 +145,7 @@ class Package:
 
     def has(self, file: str, path: str) -> bool:
         """Return whether a file exists and has a class, function, method or variable of this path, if one is given."""
-        opened = self.tree(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        opened = self.tree(module_of(file))
         if opened is None or not path:
             return opened is not None
         node: ast.AST | None = opened[1]

@@ -225,6 +225,21 @@ def test_a_function_of_vllm_has_ours_and_none_of_its_own_lines() -> None:
     assert not {"ours", "vllm", "reason"} & loop.keys()
 
 
+def test_helpers_in_a_run_of_vllm() -> None:
+    """Helpers of our counterparts are listed with the functions of vLLM, but not those whose counterparts ran."""
+    scheduler = "vllm.v1.core.sched.scheduler.Scheduler"
+    calls = [
+        {"name": f"Scheduler.{method}", names.CODE_FUNCTION: f"{scheduler}.{method}", names.CODE_LINE: 1}
+        for method in ("schedule", "_preempt_request")
+    ]
+    found = _data(calls)["functions"]
+    running = found[f"{SCHEDULER}._schedule_running"]
+    assert running["called_by"] == [f"{scheduler}.schedule"]
+    assert running["code"].startswith("def _schedule_running(self")
+    assert found[f"{scheduler}._preempt_request"]["ours"]["path"] == "Scheduler._preempt"
+    assert f"{SCHEDULER}._preempt" not in found
+
+
 def test_lines_of_the_users_script() -> None:
     """A function has the first lines of the user's script that called it; without texts, only their places."""
     calls = [

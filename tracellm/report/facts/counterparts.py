@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["VLLM_VERSIONS", "counterparts", "files_of", "ours_by_vllm", "parameters"]
+__all__ = ["VLLM_VERSIONS", "counterparts", "files_of", "module_of", "ours_by_vllm", "parameters"]
 
 VLLM_VERSIONS = ("0.11.1", "0.32.0")
 """Versions in the table; the first is the one whose names tracellm's engine has."""
@@ -38,11 +38,15 @@ def ours_by_vllm() -> dict[str, str]:
     for key, row in counterparts().items():
         for version in VLLM_VERSIONS:
             if version in row and not row[version].get("part"):
-                module = row[version]["file"].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
                 first, *others = row[version]["name"].split(".")
                 name = ".".join([first, *others[-1:]])  # a nested function is recorded without the one around it
-                found.setdefault(f"{module}.{name}", key)
+                found.setdefault(f"{module_of(row[version]['file'])}.{name}", key)
     return found
+
+
+def module_of(file: str) -> str:
+    """Return the name of the module in a file, `a/b.py` or `a/b/__init__.py`."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def files_of(owners: Iterable[str], version: str) -> dict[str, list[str]]:

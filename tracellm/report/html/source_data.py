@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tracellm import __version__
-from tracellm.report.facts.counterparts import VLLM_VERSIONS, counterparts, ours_by_vllm, parameters
+from tracellm.report.facts.counterparts import VLLM_VERSIONS, counterparts, module_of, ours_by_vllm, parameters
+from tracellm.report.facts.requests import as_int, as_text
 from tracellm.trace import names
-from tracellm.trace.model import Span, Trace
+from tracellm.trace.model import Trace
 
 __all__ = ["helpers", "source_data"]
 
@@ -45,14 +46,16 @@ def source_data(trace: Trace, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
     A function has `path`, `file`, `line`, `spans` (number of calls by span name) and `callers` (file, line, text). One
     of tracellm's engine also has `code` and `parameters`; one of vLLM has `ours`, its counterpart here. `vllm` holds
-    the counterparts by version, `reason` is a code of the reason for none. Helpers follow, with `called_by`, the
-    functions that call them, and no calls.
+    the counterparts by version, `reason` is a code of the reason for none. Helpers of tracellm's functions follow, with
+    `called_by`, the functions that call them, and no calls.
     """
     recorded = str(manifest.get("tracellm", "?"))
     same_version = recorded == __version__
     engine = _mapping(_mapping(manifest, "probes"), "engine")
-    functions = {name: _row(name, called, same_version=same_version) for name, called in _called(trace).items()}
-    _add_helpers(functions)
+    calls = _called(trace)
+    keys = {name: _key(name, next(iter(called.spans))) for name, called in calls.items()}
+    functions = {name: _row(name, keys[name], called, same_version=same_version) for name, called in calls.items()}
+    _add_helpers(functions, keys)
     return {
         "recorded": recorded,
         "installed": __version__,
@@ -70,30 +73,21 @@ def _mapping(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _called(trace: Trace) -> dict[str, _Called]:
     found: dict[str, _Called] = {}
     for span in trace.spans:
-        name = span.attributes.get(names.CODE_FUNCTION)
+        get = span.attributes.get
+        name = get(names.CODE_FUNCTION)
         if not isinstance(name, str):
             continue
         called = found.get(name)
         if called is None:
-            called = found[name] = _Called(_text(span, names.CODE_FILE), _number(span, names.CODE_LINE))
+            called = found[name] = _Called(as_text(get(names.CODE_FILE)) or "", as_int(get(names.CODE_LINE)) or 0)
         called.spans[span.name] = called.spans.get(span.name, 0) + 1
-        if names.CALLER_FILE in span.attributes and len(called.callers) < MOST_CALLERS:
-            caller = _text(span, names.CALLER_FILE), _number(span, names.CALLER_LINE), _text(span, names.CALLER_TEXT)
-            called.callers[caller] = None
+        file = as_text(get(names.CALLER_FILE))
+        if file is not None and len(called.callers) < MOST_CALLERS:
+            called.callers[file, as_int(get(names.CALLER_LINE)) or 0, as_text(get(names.CALLER_TEXT)) or ""] = None
     return found
 
 
-def _text(span: Span, name: str) -> str:
-    value = span.attributes.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _number(span: Span, name: str) -> int:
-    value = span.attributes.get(name)
-    return value if type(value) is int else 0
-
-
-def _row(name: str, called: _Called, *, same_version: bool) -> dict[str, Any]:
+def _row(name: str, key: str, called: _Called, *, same_version: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "path": _path(name, called.file),
         "file": called.file,
@@ -101,30 +95,32 @@ def _row(name: str, called: _Called, *, same_version: bool) -> dict[str, Any]:
         "spans": called.spans,
         "callers": list(called.callers),
     }
-    if name.startswith("tracellm."):
-        own = _own(name)
-        if own is not None and same_version and own["first"] == called.line:
-            row |= own
-        return row | _counterparts(name)
-    key = _key_in_vllm(name, next(iter(called.spans)))
-    row |= _counterparts(key)
-    if key.startswith("tracellm.") and (own := _own(key)) is not None:
-        row["ours"] = {"path": _path(key, own["file"]), **own}
-    return row
+    own = _own(key)
+    if own is not None and key != name:
+        row["ours"] = own
+    elif own is not None and same_version and _first_line(name) == called.line:
+        row |= own
+    return row | _counterparts(key)
 
 
-def _add_helpers(functions: dict[str, dict[str, Any]]) -> None:
-    """Add the helpers of the functions whose lines are shown, and the helpers of these."""
-    waiting = [name for name, row in functions.items() if "code" in row]
-    for name in waiting:
-        for helper in helpers(name):
+def _add_helpers(functions: dict[str, dict[str, Any]], keys: Mapping[str, str]) -> None:
+    """Add the helpers of the functions whose lines are shown, and the helpers of these.
+
+    Args:
+        functions: rows by full names.
+        keys: keys in the table by full names; a function of vLLM has that of its counterpart in tracellm.
+    """
+    recorded = set(keys.values())
+    waiting = [(name, key) for name, key in keys.items() if "code" in functions[name].get("ours", functions[name])]
+    for name, key in waiting:
+        for helper in helpers(key):
             if helper in functions:
                 if "called_by" in functions[helper]:
                     functions[helper]["called_by"].append(name)
-            elif not _is_recorded(helper) and (own := _own(helper)) is not None:
-                place = {"path": _path(helper, own["file"]), "spans": {}, "callers": [], "called_by": [name]}
-                functions[helper] = {**place, **own, **(_counterparts(helper) or {"reason": "helper"})}
-                waiting.append(helper)
+            elif helper not in recorded and not _is_recorded(helper) and (own := _own(helper)) is not None:
+                calls: dict[str, Any] = {"spans": {}, "callers": [], "called_by": [name]}
+                functions[helper] = {**own, **calls, **(_counterparts(helper) or {"reason": "helper"})}
+                waiting.append((helper, helper))
 
 
 def _is_recorded(name: str) -> bool:
@@ -134,12 +130,12 @@ def _is_recorded(name: str) -> bool:
 
 def _path(name: str, file: str) -> str:
     """Return a full name without its module, as in the file's path, or else its last part."""
-    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    module = module_of(file)
     return name.removeprefix(f"{module}.") if name.startswith(f"{module}.") else name.rpartition(".")[2]
 
 
-def _key_in_vllm(name: str, span_name: str) -> str:
-    """Return the key in the table of a function of vLLM: by its name, or else by the class and method of its span."""
+def _key(name: str, span_name: str) -> str:
+    """Return a function's key in the table: of one of vLLM by its name, or else by the class and method of its span."""
     if not name.startswith("vllm."):
         return name
     key = ours_by_vllm().get(name, name)
@@ -167,26 +163,29 @@ def _counterparts(key: str) -> dict[str, Any]:
 
 @cache
 def _own(name: str) -> dict[str, Any] | None:
-    """Return the lines and parameters of a function of the installed tracellm, and where they are; None if it has none.
-
-    `first` is the line that a recording has, that of the first decorator.
-    """
+    """Return the place, lines and parameters of a function of the installed tracellm; None if there is no such one."""
     found = _find(name)
     if found is None:
         return None
-    file, node = found
-    lines = _source(file)[1][node.lineno - 1 : node.end_lineno]
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    path, node = found
+    file = path.relative_to(_PACKAGE.parent).as_posix()
+    lines = _source(path)[1][node.lineno - 1 : node.end_lineno]
     return {
-        "file": file.relative_to(_PACKAGE.parent).as_posix(),
+        "path": _path(name, file),
+        "file": file,
         "line": node.lineno,
-        "first": first,
         "code": textwrap.dedent("".join(lines[:MOST_LINES])),
         "more": max(0, len(lines) - MOST_LINES),
         "lines": len(lines),
         "parameters": parameters(node.args),
         "async": isinstance(node, ast.AsyncFunctionDef),
     }
+
+
+def _first_line(name: str) -> int | None:
+    """Return the line that a recording has of a function of the installed tracellm: that of its first decorator."""
+    found = _find(name)
+    return found and min(part.lineno for part in (found[1], *found[1].decorator_list))
 
 
 @cache
@@ -201,7 +200,7 @@ def helpers(name: str) -> tuple[str, ...]:
         return ()
     file, node = found
     tree = _source(file)[0]
-    module = ".".join(file.relative_to(_PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    module = module_of(file.relative_to(_PACKAGE.parent).as_posix())
     owner = name.removeprefix(f"{module}.").rpartition(".")[0]
     paths: dict[str, None] = {}
     for part in ast.walk(node):

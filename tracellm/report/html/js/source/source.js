@@ -56,8 +56,8 @@ function callerLines(source, full, attributes) {
  * @param {string[]} callers
  */
 function calledBy(run, callers) {
-  const { functions } = /** @type {Source} */ (run.source);
-  const links = callers.flatMap((full, i) => [i ? ", " : "", functionLink(run, full, functions[full].path)]);
+  const source = /** @type {Source} */ (run.source);
+  const links = callers.flatMap((full, i) => [i ? ", " : "", functionLink(run, full, ownFunction(source, full)?.path ?? full)]);
   const [before, after] = t("source.called_by", { names: "|" }).split("|");
   return [before, ...links, after];
 }
