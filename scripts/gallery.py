@@ -36,7 +36,7 @@ SCRIPTS = {
 """Scripts whose runs are the same each time, apart from their durations."""
 RUNS = (*SCRIPTS, "twenty-streams", "real-vllm")
 
-_FIRST_STEPS = {"tiny-batch": 20, "preemption-storm": 13, "shared-prefixes": 10, "twenty-streams": 12, "real-vllm": 2}
+_SHOWN_STEPS = {"tiny-batch": 20, "preemption-storm": 13, "shared-prefixes": 10, "twenty-streams": 12, "real-vllm": 2}
 """Steps that the pictures show."""
 _MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -55,20 +55,10 @@ def record(folder: Path) -> None:
 
 def record_script(name: str, folder: Path) -> None:
     """Explain the script of a run into `folder`/`name`."""
-    command = [
-        sys.executable,
-        "-m",
-        "tracellm",
-        "run",
-        "--explain",
-        "--quiet",
-        "--lang",
-        "en",
-        "--out",
-        str(folder / name),
-    ]
+    options = ["--explain", "--quiet", "--lang", "en", "--out", str(folder / name)]
+    command = [sys.executable, "-m", "tracellm", "run", *options, SCRIPTS[name]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command, SCRIPTS[name]], cwd=ROOT, check=True, stdout=subprocess.DEVNULL, env=environment)
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 def _record_server(run: Path) -> None:
@@ -91,12 +81,12 @@ def blocks(lang: Language, folder: Path) -> dict[str, str]:
 
 
 def _lines(name: str, run: RunFolder, lang: Language) -> Iterator[str]:
-    home = "gallery" if lang == "en" else "../gallery"
-    images = "images" if lang == "en" else "../images"
-    yield f"[![{name}]({images}/gallery-{name}.png)]({home}/{name}.html)\n\n"
+    docs = "" if lang == "en" else "../"
+    page = f"{docs}gallery/{name}.html"
+    yield f"[![{name}]({docs}images/gallery-{name}.png)]({page})\n\n"
     for group in answer_view(run.trace, None, None, [], lang)["answer"]["findings"]:
         finding = group["findings"][0]
-        yield f"- {finding['sentence']} [{finding['step']}]({home}/{name}.html{finding['address']})\n"
+        yield f"- {finding['sentence']} [{finding['step']}]({page}{finding['address']})\n"
 
 
 def filled(page: str, made: dict[str, str]) -> str:
@@ -111,7 +101,7 @@ def _draw(name: str) -> None:
     with Browser() as browser:
         browser.open(GALLERY / f"{name}.html", width=1280, height=860)
         assert browser.wait("document.documentElement.dataset.ready")
-        browser.run(f"tracellm.goto({_FIRST_STEPS[name]})")
+        browser.run(f"tracellm.goto({_SHOWN_STEPS[name]})")
         browser.run("document.getElementById('replay').scrollIntoView(); window.scrollBy(0, -60)")
         browser.screenshot(ROOT / "docs" / "images" / f"gallery-{name}.png", full_page=False)
 

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -94,13 +94,17 @@ class Package:
     def tree(self, module: str) -> tuple[str, ast.Module] | None:
         """Return a module's file and its tree; None if there is no such module."""
         if module not in self._trees:
-            base = self.root.joinpath(*module.split("."))
-            file = next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
+            file = self._file(module)
             self._trees[module] = None
             if file is not None:
                 tree = ast.parse(file.read_text(encoding="utf-8"))
                 self._trees[module] = file.relative_to(self.root).as_posix(), tree
         return self._trees[module]
+
+    def _file(self, module: str) -> Path | None:
+        """Return a module's file; None if there is no such module."""
+        base = self.root.joinpath(*module.split("."))
+        return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
 
     def find(self, target: str) -> Found | None:
         """Return the function `module:Class.method` or `module:function`, also one that is imported or inherited."""
@@ -155,20 +159,17 @@ class Package:
 
     def homes(self, name: str) -> list[str]:
         """Return the modules that define the class or function `name` at their top."""
-        return _index(self.root, self.name).get(name, [])
+        return self._homes.get(name, [])
 
-
-@cache
-def _index(root: Path, name: str) -> dict[str, list[str]]:
-    package = Package(root, name)
-    found: dict[str, list[str]] = {}
-    for module in package.modules(f"{name}.*"):
-        base = root.joinpath(*module.split("."))
-        file = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
-        source = file.read_text(encoding="utf-8")
-        for defined in re.findall(r"^(?:class|def|async def) (\w+)", source, re.MULTILINE):
-            found.setdefault(defined, []).append(module)
-    return found
+    @cached_property
+    def _homes(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for module in self.modules(f"{self.name}.*"):
+            file = self._file(module)
+            source = file.read_text(encoding="utf-8") if file is not None else ""
+            for defined in re.findall(r"^(?:class|def|async def) (\w+)", source, re.MULTILINE):
+                found.setdefault(defined, []).append(module)
+        return found
 
 
 def _nested(owner: ast.AST, path: str) -> _Function | None:
@@ -228,16 +229,15 @@ def our_helpers() -> dict[str, Found]:
     """Return the functions that those of `our_functions` call in their own files and that no probe records."""
     package = Package(ROOT, "tracellm")
     found: dict[str, Found] = {}
-    waiting = [*our_functions()]
-    for name in waiting:
+    waiting = [*our_functions().items()]
+    for name, caller in waiting:
         for helper in helpers(name):
             if helper in found or helper in our_functions():
                 continue
-            module = found[name].module if name in found else our_functions()[name].module
-            function = package.find(f"{module}:{helper.removeprefix(f'{module}.')}")
+            function = package.find(f"{caller.module}:{helper.removeprefix(f'{caller.module}.')}")
             assert function is not None
             found[helper] = function
-            waiting.append(helper)
+            waiting.append((helper, function))
     return found
 
 
