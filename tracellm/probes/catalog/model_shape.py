@@ -38,6 +38,7 @@ _CONFIG = (
 """Entries of config.json that sizes and work of a model follow from; each model has some of them."""
 
 _MOST_ENTRIES = 2000
+"""Entries of a recording; those after them are left out."""
 _LAYER = re.compile(r"\.(\d+)\.")
 """Number of a layer in the name of a module: the first number."""
 

@@ -49,7 +49,6 @@ def model_data(trace: Trace, engine: EngineFacts) -> dict[str, Any]:
     get = {**_last(trace, engine, names.LOAD_DEVICE), **_last(trace, engine, names.LOAD_OPS), **weights}.get
     config = _last(trace, engine, names.LOAD_CONFIG).get(names.LOAD_CONFIG)
     dtype, device_name = str(get(names.LOAD_DTYPE, "")), str(get(names.LOAD_DEVICE_NAME, ""))
-    settings = engine.settings
     return {
         "architecture": str(get(names.LOAD_ARCHITECTURE, "")),
         "dtype": dtype,
@@ -59,15 +58,17 @@ def model_data(trace: Trace, engine: EngineFacts) -> dict[str, Any]:
         "config": dict(entry.split("=", 1) for entry in map(str, as_list(config)) if "=" in entry),
         "weights": [_weight(match) for match in map(_WEIGHT.fullmatch, _texts(get(names.LOAD_WEIGHTS))) if match],
         "attention": [_heads(match) for match in map(_ATTENTION.fullmatch, _texts(get(names.LOAD_ATTENTION))) if match],
-        "kvSize": _cache_item_size(settings.get("cache_dtype", ""), dtype),
-        "workers": _as_int(settings, "tensor_parallel_size") * _as_int(settings, "pipeline_parallel_size"),
+        "kvSize": _cache_item_size(engine.settings.get("cache_dtype", ""), dtype),
+        "workers": _setting(engine, "tensor_parallel_size") * _setting(engine, "pipeline_parallel_size"),
         "peak": _peak(device_name, dtype),
     }
 
 
 def _last(trace: Trace, engine: EngineFacts, attribute: str) -> Mapping[str, Any]:
-    """Return the attributes of the last span before an engine's first step that has this one, of the same process if
-    there is one: a vLLM may load the model in a process of its own."""
+    """Return the attributes of the last span before an engine's first step that has this one.
+
+    A span of the engine's process comes first: a vLLM may load the model in a process of its own.
+    """
     first = engine.steps[0].span
     found = [span for span in startup_spans(trace) if attribute in span.attributes and span.start_ns <= first.start_ns]
     own = [span for span in found if engine_key(span) == engine_key(first)]
@@ -99,12 +100,14 @@ def _cache_item_size(cache_dtype: str, dtype: str) -> int:
     return 1 if cache_dtype.startswith("fp8") else _ITEM_SIZES.get(cache_dtype, _ITEM_SIZES.get(dtype, 4))
 
 
-def _as_int(settings: Mapping[str, str], name: str) -> int:
-    value = settings.get(name, "")
+def _setting(engine: EngineFacts, name: str) -> int:
+    """Return a number among the settings; 1 if it was not recorded."""
+    value = engine.settings.get(name, "")
     return int(value) if value.isdigit() else 1
 
 
 def _peak(device_name: str, dtype: str) -> dict[str, float] | None:
+    """Return the FLOPs and bytes per second of a GPU's data sheet; None if they are not known."""
     narrow, wide, bandwidth = _PEAKS.get(device_name, (None, None, None))
     flops = wide if dtype == "float32" else narrow
     return {"flops": flops, "bytes": bandwidth} if flops and bandwidth else None

@@ -25,7 +25,6 @@ const MOST_BLOCKS_READ = 24;
  * @property {import("./times.js").StepTimes | null} times
  * @property {import("../calls/calls.js").Calls | null} calls
  * @property {import("./view.js").ModelChoice} choice
- * @property {() => void} update draws the section again
  */
 
 /**

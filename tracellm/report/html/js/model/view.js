@@ -75,8 +75,8 @@ function modelPanels(run, replay, calls, update) {
   const { engine, step: index } = selected(run);
   const state = replay.at(index);
   const batch = stepBatch(state.step);
-  const found = replay.engine.model;
-  const model = found?.weights ? /** @type {import("./model.js").Model} */ (found) : null;
+  const recorded = replay.engine.model;
+  const model = recorded?.weights ? /** @type {import("./model.js").Model} */ (recorded) : null;
   const forward = model ? modelForward(model, batch) : NO_FORWARD;
   const times = calls ? stepTimes(calls, calls.stepCall(engine, index), forward) : null;
   const limit = model ? machineLimit(run, replay, calls, model) : null;
@@ -87,14 +87,15 @@ function modelPanels(run, replay, calls, update) {
     " ",
     h("small", {}, t("model.batch", { tokens: batch.tokens, requests: batch.requests.length, samples: batch.samples })),
   );
+  const input = { run, replay, state, times, calls, choice: modelChoice };
   return [
     title,
     model ? modelSentence(model, forward) : h("p", { class: "callout" }, t("model.none")),
     h(
       "div",
       { class: "panels" },
-      ...(model && batch.tokens ? layersPanels({ run, replay, state, model, batch, forward, times, limit, calls, choice: modelChoice, update }) : []),
-      attentionPanel({ run, replay, state, model, times, calls, choice: modelChoice, update }),
+      ...(model && batch.tokens ? layersPanels({ ...input, model, batch, forward, limit, update }) : []),
+      attentionPanel({ ...input, model }),
       kernelsPanel(run, engine, index, model, update),
     ),
   ];
@@ -151,7 +152,8 @@ function machineLimit(run, replay, calls, model) {
  * @param {() => void} update
  */
 function kernelsPanel(run, engine, step, model, update) {
-  const rows = sumKernels(run.kernels ?? [], modelChoice.wholeRun ? null : { engine, step });
+  const recorded = run.kernels ?? [];
+  const rows = sumKernels(recorded, modelChoice.wholeRun ? null : { engine, step });
   /** @param {boolean} wholeRun @param {string} key */
   const button = (wholeRun, key) =>
     h(
@@ -172,11 +174,11 @@ function kernelsPanel(run, engine, step, model, update) {
     "section",
     { class: "panel wide", "data-shows": "kernels" },
     h("h4", {}, t("model.kernels"), " ", h("small", {}, t("model.kernels.lead"))),
-    run.kernels?.length
+    recorded.length
       ? h("p", { class: "switch" }, button(false, "model.kernels.step"), button(true, "model.kernels.run"))
       : h("p", { class: "empty" }, ...withCode(t("model.kernels.empty"))),
     interpreted && rows.length > 0 && h("p", { class: "why" }, t("model.kernels.interpreted")),
     rows.length > 0 && kernelTable(rows, model?.peak ?? null),
-    !rows.length && run.kernels?.length ? h("p", { class: "empty" }, t("model.kernels.empty.step")) : null,
+    recorded.length > 0 && !rows.length && h("p", { class: "empty" }, t("model.kernels.empty.step")),
   );
 }
