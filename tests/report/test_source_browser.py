@@ -145,6 +145,8 @@ def test_a_function_of_our_own_gives_the_reason(browser: Browser, page: Path):
     assert "vLLM has no counterpart" in browser.run(_SHOWN)
     browser.run("[...document.querySelectorAll('.source-index [data-source]')].at(-1).click()")
     assert "neither to tracellm's engine nor to vLLM" in browser.run(_SHOWN)
+    place = "[...document.querySelectorAll('.source-index [data-source]')].at(-1).closest('tr').children[2]"
+    assert browser.run(f"return {place}.textContent") == "–"
 
 
 def test_texts_of_the_run_are_data(browser: Browser, page: Path):
