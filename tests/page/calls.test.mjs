@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { deflateSync } from "node:zlib";
 
-import { aTrace, calls as of } from "./trace.mjs";
-import { Calls } from "../../tracellm/report/html/js/calls/calls.js";
+import { aTrace, calls as of, written } from "./trace.mjs";
+import { Calls, followCall } from "../../tracellm/report/html/js/calls/calls.js";
+import { onSelect, select, selected } from "../../tracellm/report/html/js/run/selection.js";
 
 test("columns give each call's times, names, threads and callers", () => {
   const calls = of(aTrace());
@@ -47,6 +49,25 @@ test("attributes are found by call, and what was left out is known", () => {
   assert.ok(calls.failed(2) && !calls.failed(1));
   assert.ok(calls.attributesLeftOut(3) && !calls.attributesLeftOut(0));
   assert.equal(calls.leftOut, 1);
+});
+
+test("a call's step is selected with it, unless another one is chosen while the calls are read", async () => {
+  const stored = { textContent: deflateSync(written(aTrace())).toString("base64") };
+  globalThis.document = /** @type {any} */ ({ getElementById: () => stored });
+  const run = { engines: [{ process: "", steps: [{ n: 1 }, { n: 2 }, { n: 3 }] }], requests: [{ id: "a" }] };
+  /** @type {Promise<void>[]} */
+  const following = [];
+  onSelect(run, (change) => following.push(followCall(run, change)));
+  const choose = async (/** @type {Partial<import("../../tracellm/report/html/js/run/selection.js").Selection>[]} */ ...changes) => {
+    for (const change of changes) select(run, change);
+    await Promise.all(following);
+    return selected(run).step;
+  };
+  assert.equal(await choose({ step: 2 }, { call: 2 }, { step: 1 }), 1);
+  assert.equal(await choose({ step: 2 }, { call: 2 }, { step: 2 }), 2);
+  assert.equal(await choose({ call: 2 }, { call: null }), 2);
+  assert.equal(await choose({ call: 2 }, { block: 1 }), 0);
+  delete (/** @type {any} */ (globalThis).document);
 });
 
 // tests/report/test_calls_data.py runs this with calls that `calls_data` wrote

@@ -31,7 +31,15 @@ export function aTrace() {
  * Return a trace's calls, as the page reads them.
  * @param {{head: object, rows: number[][]}} trace
  */
-export function calls({ head, rows }) {
+export function calls(trace) {
+  return new Calls(written(trace));
+}
+
+/**
+ * Return the bytes of a trace's calls.
+ * @param {{head: object, rows: number[][]}} trace
+ */
+export function written({ head, rows }) {
   const bytes = [];
   for (const column of [0, 1, 2, 3, 4, 5]) {
     for (const row of rows) {
@@ -42,5 +50,5 @@ export function calls({ head, rows }) {
   }
   const text = new TextEncoder().encode(JSON.stringify({ ...head, count: rows.length }));
   const length = new Uint8Array(new Uint32Array([text.length]).buffer);
-  return new Calls(new Uint8Array([...length, ...text, ...bytes]));
+  return new Uint8Array([...length, ...text, ...bytes]);
 }

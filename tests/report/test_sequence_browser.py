@@ -129,6 +129,25 @@ def test_a_click_selects_the_call_and_its_step(browser: Browser, page: Path):
     assert marked.startswith("schedule(")
 
 
+def test_what_is_chosen_while_the_calls_are_read_stays_marked(browser: Browser, page: Path):
+    """A heading that is chosen after a call, before the calls are decoded, is still marked after that."""
+    chosen = browser.run(
+        """const find = label => [...document.querySelectorAll('.sequence .arrow')]
+            .find(one => one.getAttribute('aria-label').startsWith(label));
+        find('schedule(').dispatchEvent(new MouseEvent('click', {bubbles: true}));
+        for (const key of ['Home', ' ']) {
+            document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+        }
+        return document.activeElement.getAttribute('aria-label')"""
+    )
+    assert not chosen.startswith("schedule(")
+    marked = "return document.querySelector('.sequence .chosen').getAttribute('aria-label')"
+    assert browser.run(marked) == chosen
+    assert browser.wait("document.getElementById('call-tree').dataset.ready")
+    assert browser.run(marked) == chosen
+    assert browser.log() == []
+
+
 def test_following_a_request_leaves_out_the_others(browser: Browser, page: Path):
     """Only what concerns the chosen request is drawn; how that is decided is explained; the page selects it."""
     browser.click("[data-zoom=kernel]")

@@ -17,6 +17,9 @@ const FAILED = 1;
 const OPEN = 2;
 const LEFT_OUT = 1;
 
+/** @typedef {import("../run/selection.js").Selectable} Selectable */
+/** @typedef {import("../run/selection.js").Selection} Selection */
+
 /** @type {Promise<Calls> | undefined} */
 let reading;
 
@@ -36,21 +39,26 @@ export function readCalls() {
   return reading;
 }
 
+/** The last change of each run's selection that named a step, a request or a call. */
+/** @type {WeakMap<Selectable, Partial<Selection>>} */
+const lastChoice = new WeakMap();
+
 /**
- * After the selection of a call, select its step and its request too, unless the change names a step.
- * @param {import("../run/selection.js").Selectable} run
- * @param {Partial<import("../run/selection.js").Selection>} change
+ * After the selection of a call, select its step and its request too, unless the change names a step, or something else
+ * was chosen while the calls were read.
+ * @param {Selectable} run
+ * @param {Partial<Selection>} change
  */
-export async function followCall(run, { call, step }) {
+export async function followCall(run, change) {
+  if (["engine", "step", "request", "call"].some((name) => name in change)) lastChoice.set(run, change);
+  const { call, step } = change;
   if (typeof call !== "number" || step !== undefined || !hasCalls()) return;
   const calls = await readCalls();
-  if (call >= calls.count || selected(run).call !== call) return;
+  if (call >= calls.count || lastChoice.get(run) !== change) return;
   const request = calls.request(call);
-  const change = { ...calls.step(call), ...(request !== null && { request }) };
-  const before = { ...selected(run) };
-  if (Object.entries(change).some(([name, value]) => before[/** @type {keyof typeof before} */ (name)] !== value)) {
-    select(run, change);
-  }
+  const found = { ...calls.step(call), ...(request !== null && { request }) };
+  const now = selected(run);
+  if (Object.entries(found).some(([name, value]) => now[/** @type {keyof Selection} */ (name)] !== value)) select(run, found);
 }
 
 /** The calls: columns with an element per call, and functions of a call's number. Times are microseconds. */

@@ -38,6 +38,8 @@ export class SequenceView {
     this.found = undefined;
     /** @type {SequenceNode | undefined} */
     this.marked = undefined;
+    /** Whether the marked node is the one that was clicked, and not found from the selected call. */
+    this.clicked = false;
     /** Index of the part that the Tab key reaches. */
     this.active = 0;
     /** @type {number | null | undefined} */
@@ -137,6 +139,7 @@ export class SequenceView {
   /** Mark the nearest drawn caller of a call that is not drawn itself. */
   async _readCallers() {
     this.calls = await readCalls();
+    if (this.clicked) return;
     this._mark();
     this._redraw();
   }
@@ -187,6 +190,7 @@ export class SequenceView {
   }
 
   _mark() {
+    this.clicked = false;
     this.marked = this.call === null || this.call === undefined ? undefined : this.model.nearest(this.call, (call) => this.calls?.parent[call] ?? -1);
   }
 
@@ -244,6 +248,7 @@ export class SequenceView {
     const found = this.model.selection(node);
     if (Object.keys(found).length) select(this.run, found);
     this.marked = node;
+    this.clicked = true;
     this._redraw();
   }
 
