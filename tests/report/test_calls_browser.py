@@ -373,6 +373,40 @@ def test_the_timeline_is_drawn_anew_in_another_theme(browser: Browser, page: Pat
     browser.log()  # Chromium remarks that reading a canvas is slow
 
 
+def test_a_timeline_in_the_other_language_is_no_longer_drawn(browser: Browser, page: Path):
+    """After the language is switched, a change of theme draws the new timeline only."""
+    browser.run("window.old = document.querySelector('.timeline canvas')")
+    browser.click("#language")
+    browser.wait("document.documentElement.lang === 'zh-CN'")
+    browser.run("document.getElementById('timeline').scrollIntoView()")
+    assert browser.wait("(window.now = document.querySelector('.timeline canvas'))?.width > 7")
+    browser.run("old.width = now.width = 7")
+    browser.theme(dark=True)
+    assert browser.wait("now.width > 7")
+    assert browser.run("return old.width") == 7
+    assert browser.log() == []
+
+
+def test_the_timeline_follows_the_selected_call(browser: Browser, page: Path):
+    """A newly selected call comes in sight; a step does not bring back a call that was moved out of sight."""
+    browser.run("document.querySelector('.timeline details').open = true")
+    shown = "return document.querySelector('.timeline details p').textContent"
+    number = _number(a_run(), "Worker.execute_model", 8)
+    browser.run("document.querySelector('.timeline canvas').focus()")
+    browser.run(f"location.hash = '#call={number}'")
+    assert browser.wait("document.querySelector('.timeline-chosen').textContent")
+    _press(browser, "c", *["ArrowLeft"] * 20)
+    away = browser.run(shown)
+    browser.run("tracellm.goto(3)")
+    assert browser.run(shown) == away
+    browser.run("location.hash = '#step=2'")
+    assert browser.wait("!document.querySelector('.timeline-chosen').textContent")
+    assert browser.run(shown) == away
+    browser.run(f"location.hash = '#call={number}'")
+    assert browser.wait(f"document.querySelector('.timeline details p').textContent !== '{away}'")
+    assert browser.log() == []
+
+
 def test_work_of_another_process_is_marked(browser: Browser, tmp_path: Path):
     """A call in another process than its caller has a mark in the tree, and a lane of its own."""
     spans = a_run()

@@ -6,6 +6,7 @@ import { pressKey } from "./base/keys.js";
 import { languageButton, showOtherLanguage } from "./base/languages.js";
 import { linkTerms } from "./base/terms.js";
 import { language, setTexts } from "./base/text.js";
+import { onTheme } from "./base/theme.js";
 import { followCall } from "./calls/calls.js";
 import { mountCalls } from "./calls/view.js";
 import { modelView } from "./model/view.js";
@@ -47,6 +48,7 @@ async function start() {
   onSelect(run, (change) => followCall(run, change));
   onSelect(run, () => history.replaceState(null, "", toHash(run)));
   window.addEventListener("resize", () => update());
+  onTheme(() => update());
   window.addEventListener("hashchange", () => {
     if (!location.hash.includes("=")) return;
     select(run, { request: null, block: null, call: null, source: null, ...fromHash(run, location.hash) });

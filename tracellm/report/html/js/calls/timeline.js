@@ -94,8 +94,8 @@ class Timeline {
     this.pointers = new Map();
     this.moved = 0;
     this.width = 1000;
-    /** The selection whose marks are drawn. */
-    this.drawn = "";
+    /** The selected call that was brought in sight. @type {number | null} */
+    this.call = null;
     /** @type {number | undefined} */
     this.frameAsked = undefined;
     this.listen();
@@ -119,8 +119,6 @@ class Timeline {
     canvas.addEventListener("pointercancel", (event) => this.pointers.delete(event.pointerId));
     canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
     canvas.addEventListener("keydown", (event) => this.key(event));
-    this.theme = matchMedia("(prefers-color-scheme: dark)");
-    this.theme.addEventListener("change", () => this.draw());
     new ResizeObserver(() => {
       this.width = Math.max(1, this.frame.clientWidth);
       this.draw();
@@ -286,9 +284,7 @@ class Timeline {
     const { call } = selected(this.run);
     /** @param {number | undefined} to */
     const go = (to) => {
-      if (to === undefined || to < 0) return;
-      select(this.run, { call: to });
-      if (calls.start[to] + calls.us[to] < this.from || calls.start[to] > this.to) this.showAround(to);
+      if (to !== undefined && to >= 0) select(this.run, { call: to });
     };
     pressViewKey(event, {
       ArrowLeft: () => this.pan(-this.width / 8),
@@ -327,25 +323,29 @@ class Timeline {
     return this.rows.find(({ row }) => row.numbers.includes(call));
   }
 
-  /** Bring the marks of the selection up to date. */
+  /** Draw the marks of the selection in the colours of the theme, and bring a newly selected call in sight. */
   update() {
-    const { engine, step, call } = selected(this.run);
-    const now = `${engine} ${step} ${call}`;
-    if (now === this.drawn) return;
-    this.drawn = now;
-    if (call !== null && call < this.calls.count) {
-      const [start, end] = [this.calls.start[call], this.calls.start[call] + this.calls.us[call]];
-      if (end < this.from || start > this.to) this.showAround(call);
-      this.showChosen(call);
+    const { call } = selected(this.run);
+    if (call !== this.call) {
+      this.call = call;
+      const known = call !== null && call < this.calls.count;
+      if (known) this.bringInSight(call);
+      this.chosen.replaceChildren(...(known ? this.chosenFacts(call) : []));
     }
     this.draw();
   }
 
   /** @param {number} call */
-  showChosen(call) {
+  bringInSight(call) {
+    const { start, us } = this.calls;
+    if (start[call] + us[call] < this.from || start[call] > this.to) this.showAround(call);
+  }
+
+  /** @param {number} call */
+  chosenFacts(call) {
     const facts = { name: callName(this.calls, call), total: duration(this.calls.us[call]), at: duration(this.calls.start[call]) };
     const show = () => document.getElementById("calls")?.scrollIntoView();
-    this.chosen.replaceChildren(t("timeline.selected", facts), " ", h("button", { class: "link", type: "button", onclick: show }, t("timeline.show")));
+    return [t("timeline.selected", facts), " ", h("button", { class: "link", type: "button", onclick: show }, t("timeline.show"))];
   }
 
   /** Draw before the next frame. */
