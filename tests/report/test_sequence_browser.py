@@ -216,6 +216,25 @@ def test_the_minimap_moves_the_diagram(browser: Browser, page: Path):
     assert browser.run("return document.querySelector('.minimap-frame').hidden")
 
 
+def test_the_minimap_has_the_colours_of_the_theme(browser: Browser, page: Path):
+    """The minimap is drawn anew in another theme, and keeps its picture while the diagram scrolls."""
+    browser.click("[data-zoom=kernel]")
+    light = """(() => { const map = document.querySelector('.minimap');
+        const {data} = map.getContext('2d').getImageData(0, 0, map.width, map.height);
+        const seen = data.filter((value, i) => i % 4 === 3 && value > 0).length;
+        const sum = data.reduce((sum, value, i) => sum + (i % 4 < 3 ? value * data[i - i % 4 + 3] : 0), 0);
+        return sum / 255 / 3 / seen; })()"""
+    before = browser.run(f"return {light}")
+    browser.run("document.querySelector('.sequence').scrollTop = 400")
+    assert browser.wait("document.querySelector('.sequence').scrollTop === 400")
+    assert browser.run(f"return {light}") == pytest.approx(before, abs=20)
+    browser.theme(dark=True)
+    assert browser.wait(f"Math.abs({light} - {before}) > 20")
+    browser.theme(dark=False)
+    assert browser.wait(f"Math.abs({light} - {before}) < 20")
+    browser.log()  # Chromium remarks that reading a canvas is slow
+
+
 def test_the_language_switch_keeps_the_view(browser: Browser, page: Path):
     """Notes, controls and Mermaid text change their language; zoom and opened calls stay."""
     browser.click("[data-zoom=phases]")

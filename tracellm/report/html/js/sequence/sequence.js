@@ -5,13 +5,14 @@ import { FindField } from "../base/find_field.js";
 import { pressViewKey } from "../base/keys.js";
 import { number } from "../base/quantities.js";
 import { language, t } from "../base/text.js";
+import { isDark } from "../base/theme.js";
 import { hasCalls, readCalls } from "../calls/calls.js";
 import { requestTitle } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
 import { layOut } from "./layout.js";
 import { toMermaid } from "./mermaid.js";
 import { SequenceModel, ZOOMS } from "./model.js";
-import { DiagramBody, drawHeads, drawMinimap, minimapScale } from "./svg.js";
+import { DiagramBody, drawHeads, drawMinimap, minimapPicture, minimapScale } from "./svg.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("./layout.js").DiagramLayout} DiagramLayout */
@@ -65,6 +66,10 @@ export class SequenceView {
     this.source = h("pre", { id: "mermaid", tabindex: "0" });
     this.frame = h("div", { class: "sequence", role: "region", "aria-labelledby": "sequence", tabindex: "0" });
     this.minimap = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "minimap", "aria-hidden": "true", title: t("sequence.minimap") }));
+    /** The minimap without its frame. @type {HTMLCanvasElement | undefined} */
+    this.picture = undefined;
+    /** Whether the minimap has the colours of the dark theme. */
+    this.dark = false;
     this.element = this._element();
     this._listen();
     this._draw();
@@ -123,7 +128,7 @@ export class SequenceView {
     window.onbeforeprint = () => this.body?.draw(0, this.layout?.height ?? 0);
   }
 
-  /** Show what the page has selected: mark its call, and follow its request if one is followed. */
+  /** Show what the page has selected, in the theme's colours: mark its call, and follow its request if one is followed. */
   update() {
     const { call, request } = selected(this.run);
     if (this.model.request !== null && request !== null && request !== this.model.request) this._follow(request);
@@ -131,9 +136,8 @@ export class SequenceView {
       this.call = call;
       this._mark();
       this._redraw();
-      this._resize();
       if (call !== null && !this.calls && hasCalls()) void this._readCallers();
-    }
+    } else if (this.dark !== isDark()) this._drawMinimap();
   }
 
   /** Mark the nearest drawn caller of a call that is not drawn itself. */
@@ -371,18 +375,28 @@ export class SequenceView {
     this.hint.textContent = t(fitted ? "sequence.fitted" : "sequence.wide");
     /** @type {HTMLElement} */ (this.minimap.parentElement).hidden = frame.scrollHeight <= frame.clientHeight && frame.scrollWidth <= frame.clientWidth;
     this._scrolled();
+    this._drawMinimap();
   }
 
   _scrolled() {
     const { y, height } = this._seen();
     this.body?.show(y, y + height);
-    this._drawMinimap();
+    this._frameMinimap();
   }
 
+  /** Draw the minimap anew, and what is in the window on it. */
   _drawMinimap() {
     if (!this.layout || this.minimap.parentElement?.hidden) return;
+    this.dark = isDark();
     const marked = this.layout.parts.filter(({ item }) => "node" in item && (item.node === this.marked || item.node === this.found));
-    drawMinimap(this.minimap, this.layout, this._seen(), new Set(marked));
+    this.picture = minimapPicture(this.minimap, this.layout, new Set(marked));
+    this._frameMinimap();
+  }
+
+  /** Move the minimap's frame to what is in the window: while the diagram scrolls, nothing else changes. */
+  _frameMinimap() {
+    if (!this.layout || !this.picture || this.minimap.parentElement?.hidden) return;
+    drawMinimap(this.minimap, this.layout, this.picture, this._seen());
   }
 
   /** @param {PointerEvent} event */

@@ -98,43 +98,52 @@ function drawShape({ tag, kind, x, y, width, height, d, text }) {
 }
 
 /**
- * Draw the whole diagram small, with a frame around what is in the window.
- * @param {HTMLCanvasElement} canvas
+ * Return the whole diagram, small.
+ * @param {HTMLCanvasElement} canvas the canvas on which it is to be drawn
  * @param {DiagramLayout} layout
- * @param {{x: number, y: number, width: number, height: number}} seen what is in the window, in the diagram's pixels
  * @param {Set<Part>} marked
  */
-export function drawMinimap(canvas, layout, seen, marked) {
-  const context = canvas.getContext("2d");
-  if (!context) return;
-  const ratio = window.devicePixelRatio || 1;
-  const { clientWidth: width, clientHeight: height } = canvas;
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  context.scale(ratio, ratio);
+export function minimapPicture(canvas, layout, marked) {
+  const picture = document.createElement("canvas");
+  const context = minimapContext(picture, canvas);
   const [across, down] = minimapScale(canvas, layout);
   const style = getComputedStyle(canvas);
   const colour = (/** @type {string} */ name) => style.getPropertyValue(name);
+  const [line, accent, bad, foreground, soft, tint] = ["--line", "--accent", "--bad", "--fg", "--soft", "--tint"].map(colour);
   /** @param {Shape} shape @param {string} fill @param {number} [thinnest] */
   const fill = (shape, fill, thinnest = 0.5) => {
     context.fillStyle = fill;
     context.fillRect(shape.x * across, shape.y * down, Math.max(shape.width * across, thinnest), Math.max(shape.height * down, thinnest));
   };
-  for (const stem of layout.stems) fill(stem, colour("--line"));
-  for (const bar of layout.bars) fill(bar, colour("--accent"), 1);
-  for (const frame of layout.under) {
-    context.strokeStyle = colour("--accent");
-    context.strokeRect(frame.x * across, frame.y * down, frame.width * across, frame.height * down);
-  }
+  for (const stem of layout.stems) fill(stem, line);
+  for (const bar of layout.bars) fill(bar, accent, 1);
+  context.strokeStyle = accent;
+  for (const frame of layout.under) context.strokeRect(frame.x * across, frame.y * down, frame.width * across, frame.height * down);
   for (const part of layout.parts) {
     const chosen = marked.has(part);
     for (const shape of part.shapes) {
       if (shape.tag === "path" && /^(call|return|error|message)$/.test(shape.kind)) {
-        fill(shape, colour(chosen || shape.kind === "error" ? "--bad" : shape.kind === "call" ? "--fg" : "--soft"), chosen ? 3 : 0.7);
-      } else if (shape.tag === "rect") fill(shape, chosen ? colour("--bad") : colour("--tint"));
+        fill(shape, chosen || shape.kind === "error" ? bad : shape.kind === "call" ? foreground : soft, chosen ? 3 : 0.7);
+      } else if (shape.tag === "rect") fill(shape, chosen ? bad : tint);
     }
   }
-  context.strokeStyle = colour("--accent");
+  return picture;
+}
+
+/**
+ * Draw the minimap, with a frame around what is in the window.
+ * @param {HTMLCanvasElement} canvas
+ * @param {DiagramLayout} layout
+ * @param {HTMLCanvasElement} picture what `minimapPicture` returned
+ * @param {{x: number, y: number, width: number, height: number}} seen what is in the window, in the diagram's pixels
+ */
+export function drawMinimap(canvas, layout, picture, seen) {
+  if (!picture.width || !picture.height) return;
+  const context = minimapContext(canvas, canvas);
+  const { clientWidth: width, clientHeight: height } = canvas;
+  const [across, down] = minimapScale(canvas, layout);
+  context.drawImage(picture, 0, 0, width, height);
+  context.strokeStyle = getComputedStyle(canvas).getPropertyValue("--accent");
   context.lineWidth = 2;
   context.strokeRect(
     Math.max(seen.x * across, 1),
@@ -142,6 +151,20 @@ export function drawMinimap(canvas, layout, seen, marked) {
     Math.min(seen.width * across, width - 2),
     Math.max(Math.min(seen.height * down, height - 2), 6),
   );
+}
+
+/**
+ * Return an empty canvas' context, in the pixels that another canvas has in the page.
+ * @param {HTMLCanvasElement} canvas
+ * @param {HTMLCanvasElement} shown
+ */
+function minimapContext(canvas, shown) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = shown.clientWidth * ratio;
+  canvas.height = shown.clientHeight * ratio;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.scale(ratio, ratio);
+  return context;
 }
 
 /**
