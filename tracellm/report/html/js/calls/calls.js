@@ -61,6 +61,16 @@ export async function followCall(run, change) {
   if (Object.entries(found).some(([name, value]) => now[/** @type {keyof Selection} */ (name)] !== value)) select(run, found);
 }
 
+/**
+ * Return the selected call; null if none is selected, or one that the run does not have.
+ * @param {Selectable} run
+ * @param {Calls} calls
+ */
+export function selectedCall(run, calls) {
+  const { call } = selected(run);
+  return call !== null && call < calls.count ? call : null;
+}
+
 /** The calls: columns with an element per call, and functions of a call's number. Times are microseconds. */
 export class Calls {
   /** @param {Uint8Array} bytes */
@@ -105,6 +115,14 @@ export class Calls {
     this.below = below;
     /** @type {Float64Array | undefined} */
     this.owns = undefined;
+  }
+
+  /**
+   * Return the time at which a call ended, since the start of the first one.
+   * @param {number} i
+   */
+  end(i) {
+    return this.start[i] + this.us[i];
   }
 
   /**
@@ -193,7 +211,16 @@ export class Calls {
    * @returns {number | null}
    */
   stepCall(engine, step) {
-    return this.head.steps[engine]?.[step] ?? null;
+    return this.stepCalls(engine)[step] ?? null;
+  }
+
+  /**
+   * Return the calls that run an engine's steps.
+   * @param {number} engine
+   * @returns {number[]}
+   */
+  stepCalls(engine) {
+    return this.head.steps[engine] ?? [];
   }
 
   /**
@@ -271,7 +298,7 @@ function ownTimes(calls) {
     const caller = parent[i];
     if (caller < 0 || thread[caller] !== thread[i] || calls.isRequest(i)) continue;
     const from = Math.max(start[i], reached[caller]);
-    const to = Math.min(start[i] + us[i], start[caller] + us[caller]);
+    const to = Math.min(calls.end(i), calls.end(caller));
     if (to > from) {
       own[caller] -= to - from;
       reached[caller] = to;

@@ -5,7 +5,8 @@ import { pressViewKey } from "../base/keys.js";
 import { duration, number } from "../base/quantities.js";
 import { t } from "../base/text.js";
 import { select, selected } from "../run/selection.js";
-import { firstAfter, lanes, markDistance, rowBlocks, summary } from "./timeline_model.js";
+import { selectedCall } from "./calls.js";
+import { firstAfter, lanes, markDistance, placeOf, rowBlocks, summary } from "./timeline_model.js";
 import { callName, threadName } from "./words.js";
 
 /** @typedef {import("./calls.js").Calls} Calls */
@@ -24,6 +25,7 @@ const LEAST_US = 0.5;
 const MARK_PIXELS = 90;
 const CHARACTER_PIXELS = 6.7;
 const CLICK_PIXELS = 4;
+const NEAR_PIXELS = 3;
 const MARGIN = 0.15;
 
 /** The style sheet's colours by what they show. */
@@ -41,8 +43,7 @@ class Timeline {
   constructor(run, calls) {
     this.run = run;
     this.calls = calls;
-    this.lanes = lanes(calls);
-    this.end = calls.start.reduce((end, start, i) => Math.max(end, start + calls.us[i]), 1);
+    this.end = calls.start.reduce((end, _, i) => Math.max(end, calls.end(i)), 1);
     this.from = 0;
     this.to = this.end;
     /** Places of rows on the canvas. @type {{row: Row, y: number}[]} */
@@ -50,7 +51,7 @@ class Timeline {
     /** @type {{lane: Lane, y: number}[]} */
     this.labels = [];
     let y = AXIS_HEIGHT + STEPS_HEIGHT;
-    for (const lane of this.lanes) {
+    for (const lane of lanes(calls)) {
       this.labels.push({ lane, y });
       y += LANE_LABEL_HEIGHT;
       for (const row of lane.rows.slice(0, MOST_LANE_ROWS)) {
@@ -173,15 +174,14 @@ class Timeline {
   }
 
   showCall() {
-    const { call } = selected(this.run);
-    if (call !== null && call < this.calls.count) this.showAround(call);
+    const call = selectedCall(this.run, this.calls);
+    if (call !== null) this.showAround(call);
   }
 
   /** @param {number} call */
   showAround(call) {
-    const { start, us } = this.calls;
-    const margin = Math.max(us[call], LEAST_US) * MARGIN;
-    this.show(start[call] - margin, start[call] + us[call] + margin);
+    const margin = Math.max(this.calls.us[call], LEAST_US) * MARGIN;
+    this.show(this.calls.start[call] - margin, this.calls.end(call) + margin);
   }
 
   /** @param {WheelEvent} event */
@@ -236,9 +236,9 @@ class Timeline {
   callAt({ x, y }) {
     const place = this.rows.find((one) => y >= one.y && y < one.y + CALL_HEIGHT);
     if (!place) return null;
-    // a neighbour within two pixels is near enough: calls are narrow
-    const near = rowBlocks(this.calls, place.row, this.time(x - 3), this.time(x + 3), 6);
-    return near.sort((one, other) => distance(one, 3) - distance(other, 3))[0] ?? null;
+    // calls may be narrow: a neighbour is near enough
+    const near = rowBlocks(this.calls, place.row, this.time(x - NEAR_PIXELS), this.time(x + NEAR_PIXELS), 2 * NEAR_PIXELS);
+    return near.sort((one, other) => distance(one, NEAR_PIXELS) - distance(other, NEAR_PIXELS))[0] ?? null;
   }
 
   /** @param {Point} point */
@@ -246,17 +246,8 @@ class Timeline {
     if (y < AXIS_HEIGHT || y >= AXIS_HEIGHT + STEPS_HEIGHT) return;
     const { engine } = selected(this.run);
     const time = this.time(x);
-    const step = this.stepCalls(engine).findIndex((call) => this.calls.start[call] <= time && time < this.calls.start[call] + this.calls.us[call]);
+    const step = this.calls.stepCalls(engine).findIndex((call) => this.calls.start[call] <= time && time < this.calls.end(call));
     if (step >= 0) select(this.run, { step });
-  }
-
-  /**
-   * Return the calls that run an engine's steps.
-   * @param {number} engine
-   * @returns {number[]}
-   */
-  stepCalls(engine) {
-    return this.calls.head.steps[engine] ?? [];
   }
 
   /** @param {Point} point */
@@ -281,7 +272,7 @@ class Timeline {
   /** @param {KeyboardEvent} event */
   key(event) {
     const { calls } = this;
-    const { call } = selected(this.run);
+    const call = selectedCall(this.run, calls);
     /** @param {number | undefined} to */
     const go = (to) => {
       if (to !== undefined && to >= 0) select(this.run, { call: to });
@@ -315,30 +306,28 @@ class Timeline {
   neighbour(call, by) {
     if (call === null) return this.firstInSight();
     const row = this.rowOf(call)?.row;
-    return row?.numbers[row.numbers.indexOf(call) + by];
+    return row?.numbers[placeOf(row, call) + by];
   }
 
   /** @param {number} call */
   rowOf(call) {
-    return this.rows.find(({ row }) => row.numbers.includes(call));
+    return this.rows.find(({ row }) => placeOf(row, call) >= 0);
   }
 
   /** Draw the marks of the selection in the colours of the theme, and bring a newly selected call in sight. */
   update() {
-    const { call } = selected(this.run);
+    const call = selectedCall(this.run, this.calls);
     if (call !== this.call) {
       this.call = call;
-      const known = call !== null && call < this.calls.count;
-      if (known) this.bringInSight(call);
-      this.chosen.replaceChildren(...(known ? this.chosenFacts(call) : []));
+      if (call !== null) this.bringInSight(call);
+      this.chosen.replaceChildren(...(call === null ? [] : this.chosenFacts(call)));
     }
     this.draw();
   }
 
   /** @param {number} call */
   bringInSight(call) {
-    const { start, us } = this.calls;
-    if (start[call] + us[call] < this.from || start[call] > this.to) this.showAround(call);
+    if (this.calls.end(call) < this.from || this.calls.start[call] > this.to) this.showAround(call);
   }
 
   /** @param {number} call */
@@ -409,16 +398,16 @@ class Timeline {
     const chosen = this.calls.stepCall(engine, step);
     if (chosen !== null) {
       const x = this.x(this.calls.start[chosen]);
-      const width = Math.max(2, this.x(this.calls.start[chosen] + this.calls.us[chosen]) - x);
+      const width = Math.max(2, this.x(this.calls.end(chosen)) - x);
       pen.fillStyle = colour.tint;
       pen.fillRect(x, AXIS_HEIGHT, width, this.height);
       pen.fillStyle = colour.accent;
       pen.fillRect(x, AXIS_HEIGHT, width, 2);
     }
     let reached = -Infinity;
-    this.stepCalls(engine).forEach((call, index) => {
+    this.calls.stepCalls(engine).forEach((call, index) => {
       const x = this.x(this.calls.start[call]);
-      const end = this.x(this.calls.start[call] + this.calls.us[call]);
+      const end = this.x(this.calls.end(call));
       if (end < 0 || x > this.width || end < reached + 1) return;
       reached = end;
       pen.fillStyle = index === step ? colour.accent : colour.soft;
@@ -462,11 +451,11 @@ class Timeline {
    * @param {Record<string, string>} colour
    */
   drawCall(pen, colour) {
-    const { call } = selected(this.run);
-    const place = call === null || call >= this.calls.count ? null : this.rowOf(call);
-    if (!place || call === null) return;
+    const { call } = this;
+    const place = call !== null && this.rowOf(call);
+    if (!place) return;
     const x = Math.max(-4, this.x(this.calls.start[call]));
-    const end = Math.min(this.width + 4, this.x(this.calls.start[call] + this.calls.us[call]));
+    const end = Math.min(this.width + 4, this.x(this.calls.end(call)));
     if (end < 0 || x > this.width) return;
     pen.strokeStyle = colour.text;
     pen.lineWidth = 2;
@@ -483,7 +472,7 @@ class Timeline {
   showTable() {
     if (!(/** @type {HTMLDetailsElement} */ (this.details).open)) return;
     const heads = ["where", "calls", "busy", "longest"];
-    const rows = this.lanes.map((lane) => {
+    const rows = this.labels.map(({ lane }) => {
       const all = lane.rows.map((row) => summary(this.calls, row, this.from, this.to));
       const { busy, longest } = all[0];
       const count = all.reduce((sum, one) => sum + one.count, 0);

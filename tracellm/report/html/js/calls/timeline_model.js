@@ -8,7 +8,7 @@
  * @property {Row[]} rows one for each depth of calls
  *
  * @typedef {object} Row calls that do not overlap, in order
- * @property {Uint32Array} numbers
+ * @property {Uint32Array} numbers ascending
  * @property {Float64Array} busy microseconds of all calls before each one, and at its end of all
  *
  * @typedef {object} Block what is drawn: one call, or several that share pixels
@@ -30,43 +30,63 @@ const SINGLE_PIXELS = 2;
  */
 export function lanes(calls) {
   const rowOf = new Uint16Array(calls.count);
-  /** Ends of the last calls of each thread's rows. @type {number[][]} */
-  const ends = calls.threads.map(() => []);
-  /** @type {number[][]} */
-  const counts = calls.threads.map(() => []);
-  /** @type {number[]} */
+  /** The calls of each thread's rows. @type {number[][][]} */
+  const rows = calls.threads.map(() => []);
+  /** Threads in the order of their first calls. @type {number[]} */
   const order = [];
   for (let i = 0; i < calls.count; i += 1) {
     if (calls.isRequest(i)) continue;
     const thread = calls.thread[i];
     const caller = calls.parent[i];
-    if (!ends[thread].length) order.push(thread);
+    const own = rows[thread];
+    if (!own.length) order.push(thread);
     let row = caller >= 0 && caller < i && calls.thread[caller] === thread ? rowOf[caller] + 1 : 0;
-    while (ends[thread][row] > calls.start[i]) row += 1;
-    while (ends[thread].length <= row) {
-      ends[thread].push(-Infinity);
-      counts[thread].push(0);
-    }
-    ends[thread][row] = calls.start[i] + calls.us[i];
-    counts[thread][row] += 1;
+    while (row < own.length && calls.end(own[row][own[row].length - 1]) > calls.start[i]) row += 1;
+    if (row === own.length) own.push([]);
+    own[row].push(i);
     rowOf[i] = row;
   }
-  const rows = counts.map((own) => own.map((count) => ({ numbers: new Uint32Array(count), busy: new Float64Array(count + 1) })));
-  const filled = counts.map((own) => own.map(() => 0));
-  for (let i = 0; i < calls.count; i += 1) {
-    if (calls.isRequest(i)) continue;
-    const thread = calls.thread[i];
-    const row = rows[thread][rowOf[i]];
-    const at = filled[thread][rowOf[i]];
-    row.numbers[at] = i;
-    row.busy[at + 1] = row.busy[at] + calls.us[i];
-    filled[thread][rowOf[i]] = at + 1;
+  const process = (/** @type {number} */ thread) => calls.threads[thread].pid;
+  const processes = [...new Set(order.map(process))];
+  order.sort((one, other) => processes.indexOf(process(one)) - processes.indexOf(process(other)));
+  return order.map((thread) => ({ thread, rows: rows[thread].map((numbers) => laneRow(calls, numbers)) }));
+}
+
+/**
+ * @param {Calls} calls
+ * @param {number[]} numbers
+ * @returns {Row}
+ */
+function laneRow(calls, numbers) {
+  const busy = new Float64Array(numbers.length + 1);
+  numbers.forEach((i, at) => (busy[at + 1] = busy[at] + calls.us[i]));
+  return { numbers: Uint32Array.from(numbers), busy };
+}
+
+/**
+ * Return the first place of a row, from `low` on, whose call has a property that all later ones have too.
+ * @param {Row} row
+ * @param {(call: number) => boolean} has
+ * @param {number} [low]
+ */
+function firstWith(row, has, low = 0) {
+  let high = row.numbers.length;
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if (has(row.numbers[middle])) high = middle;
+    else low = middle + 1;
   }
-  /** Places of processes by their ids. @type {Map<number, number>} */
-  const first = new Map();
-  for (const thread of order) first.set(calls.threads[thread].pid, first.get(calls.threads[thread].pid) ?? first.size);
-  const place = (/** @type {number} */ thread) => first.get(calls.threads[thread].pid) ?? 0;
-  return order.sort((one, other) => place(one) - place(other)).map((thread) => ({ thread, rows: rows[thread].filter((row) => row.numbers.length) }));
+  return low;
+}
+
+/**
+ * Return the place of a call in a row, or -1.
+ * @param {Row} row
+ * @param {number} call
+ */
+export function placeOf(row, call) {
+  const at = firstWith(row, (i) => i >= call);
+  return row.numbers[at] === call ? at : -1;
 }
 
 /**
@@ -78,14 +98,7 @@ export function lanes(calls) {
  * @returns {number}
  */
 export function firstAfter(calls, row, time, low = 0) {
-  let high = row.numbers.length;
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    const i = row.numbers[middle];
-    if (calls.start[i] + calls.us[i] > time) high = middle;
-    else low = middle + 1;
-  }
-  return low;
+  return firstWith(row, (i) => calls.end(i) > time, low);
 }
 
 /**
@@ -143,7 +156,7 @@ export function summary(calls, row, from, to) {
   let busy = 0;
   for (; end < row.numbers.length && calls.start[row.numbers[end]] < to; end += 1) {
     const i = row.numbers[end];
-    busy += Math.min(to, calls.start[i] + calls.us[i]) - Math.max(from, calls.start[i]);
+    busy += Math.min(to, calls.end(i)) - Math.max(from, calls.start[i]);
     if (longest < 0 || calls.us[i] > calls.us[longest]) longest = i;
   }
   return { count: end - first, busy, longest };
