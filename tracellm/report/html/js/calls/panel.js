@@ -4,8 +4,9 @@ import { h, replaceKeepingFocus } from "../base/dom.js";
 import { duration, number } from "../base/quantities.js";
 import { t, visible } from "../base/text.js";
 import { requestButton } from "../run/names.js";
-import { select, selected } from "../run/selection.js";
+import { select } from "../run/selection.js";
 import { sourceView } from "../source/source.js";
+import { selectedCall } from "./calls.js";
 import { callLink, callName, threadName } from "./words.js";
 
 /** @typedef {import("./calls.js").Calls} Calls */
@@ -31,12 +32,11 @@ export function callPanel(run, calls) {
   /** @type {number | null | undefined} */
   let shown;
   const update = () => {
-    const { call } = selected(run);
+    const call = selectedCall(run, calls);
     if (call === shown) return;
     shown = call;
-    const known = call !== null && call < calls.count;
-    replaceKeepingFocus(element, known ? callFacts(run, calls, call) : [h("p", { class: "empty" }, t("calls.panel.none"))]);
-    source.replaceChildren(...(known ? [sourceView(run, calls.names[calls.name[call]], calls.attributes(call))] : []));
+    replaceKeepingFocus(element, call === null ? [h("p", { class: "empty" }, t("calls.panel.none"))] : callFacts(run, calls, call));
+    source.replaceChildren(...(call === null ? [] : [sourceView(run, calls.names[calls.name[call]], calls.attributes(call))]));
   };
   update();
   return { element, source, update };
@@ -60,7 +60,7 @@ function callFacts(run, calls, i) {
       " ",
       h("span", { class: "tag" }, calls.isRequest(i) ? t("calls.request") : t(`calls.level.${calls.level(i)}`)),
     ),
-    callTimes(run, calls, i),
+    callTimes(run, calls, i, attributes["tracellm.call.also"]),
     calls.attributesLeftOut(i) && h("p", { class: "callout" }, t("calls.left_out", { n: calls.leftOut })),
     ...(Array.isArray(passed) && passed.length ? [h("h4", {}, t("calls.arguments")), nameTable(passed.map(argument))] : []),
     ...(result === undefined ? [] : [h("h4", {}, t("calls.result")), h("pre", { class: "call-value" }, visible(String(result)))]),
@@ -74,11 +74,11 @@ function callFacts(run, calls, i) {
  * @param {Run} run
  * @param {Calls} calls
  * @param {number} i
+ * @param {any} also another name of the call's method
  */
-function callTimes(run, calls, i) {
+function callTimes(run, calls, i, also) {
   const step = calls.step(i);
   const request = calls.request(i);
-  const also = calls.attributes(i)["tracellm.call.also"];
   const shown = step && run.engines[step.engine]?.steps[step.step];
   /** @type {[string, Node | string | false | null][]} */
   const facts = [
@@ -107,7 +107,7 @@ function callTimes(run, calls, i) {
  * @param {{engine: number, step: number}} step
  */
 function showStep(run, step) {
-  select(run, { ...step });
+  select(run, step);
   document.getElementById("replay")?.scrollIntoView();
 }
 
@@ -121,12 +121,11 @@ function callers(run, calls, i) {
   const path = [];
   for (let at = calls.parent[i]; at >= 0; at = calls.parent[at]) path.unshift(at);
   if (!path.length) return null;
-  const more = path.length - MOST_CALLERS;
   return h(
     "nav",
     { class: "callers", "aria-label": t("calls.callers") },
     h("h4", {}, t("calls.callers")),
-    h("ol", {}, more > 0 && h("li", {}, "…"), ...path.slice(Math.max(0, more)).map((at) => h("li", {}, callLink(run, calls, at)))),
+    h("ol", {}, path.length > MOST_CALLERS && h("li", {}, "…"), ...path.slice(-MOST_CALLERS).map((at) => h("li", {}, callLink(run, calls, at)))),
   );
 }
 

@@ -4,8 +4,10 @@ import { h } from "../base/dom.js";
 import { pressViewKey } from "../base/keys.js";
 import { duration, number } from "../base/quantities.js";
 import { t, visible } from "../base/text.js";
-import { select, selected } from "../run/selection.js";
+import { select } from "../run/selection.js";
+import { selectedCall } from "./calls.js";
 import { profileOf, sortedProfile } from "./profile_model.js";
+import { timeBar } from "./words.js";
 
 /** @typedef {import("./calls.js").Calls} Calls */
 /** @typedef {import("../run/data.js").Run} Run */
@@ -32,6 +34,8 @@ export class Profile {
     this.reversed = false;
     /** @type {ProfileRow[]} */
     this.rows = [];
+    /** Largest total of a row. */
+    this.longest = 0;
     this.focused = 0;
     this.columns = /** @type {Column[]} */ (["name", "calls", "total", "own", ...(calls.recording.some((time) => time > 0) ? ["recording"] : [])]);
     this.head = h("div", { role: "rowgroup" });
@@ -50,6 +54,7 @@ export class Profile {
    */
   make(roots) {
     this.rows = sortedProfile(profileOf(this.calls, roots), this.column, this.reversed);
+    this.longest = this.rows.reduce((most, row) => Math.max(most, row.total), 0);
     this.focused = 0;
     this.element.scrollTop = 0;
   }
@@ -82,22 +87,22 @@ export class Profile {
     const inSight = Array.from({ length: end - first }, (_, i) => first + i);
     if (this.focused < first && this.focused < this.rows.length) inSight.unshift(this.focused);
     if (this.focused >= end && this.focused < this.rows.length) inSight.push(this.focused);
-    const longest = this.rows.reduce((most, row) => Math.max(most, row.total), 0);
-    this.body.replaceChildren(...inSight.map((i) => this.rowElement(i, longest)));
+    const matches = new Set(this.search.matches);
+    const call = selectedCall(this.run, this.calls);
+    const chosen = call === null ? null : this.calls.names[this.calls.name[call]];
+    this.body.replaceChildren(...inSight.map((i) => this.rowElement(i, this.rows[i].name === chosen, matches.has(this.rows[i]))));
     if (!this.rows.length) this.body.append(h("p", { class: "empty" }, t("calls.none")));
     if (hadFocus) this.focusedElement()?.focus({ preventScroll: true });
   }
 
   /**
    * @param {number} i
-   * @param {number} longest
+   * @param {boolean} chosen whether the selected call is one of the row's function
+   * @param {boolean} matches
    */
-  rowElement(i, longest) {
+  rowElement(i, chosen, matches) {
     const row = this.rows[i];
-    const { call } = selected(this.run);
     const name = visible(row.name);
-    const chosen = call !== null && call < this.calls.count && this.calls.names[this.calls.name[call]] === row.name;
-    const share = (/** @type {number} */ part) => (longest > 0 ? Math.min(100, Math.round((1000 * part) / longest) / 10) : 0);
     /** @param {Column} column */
     const text = (column) => {
       if (column === "name") return row.failed ? `✗ ${name}` : name;
@@ -107,7 +112,7 @@ export class Profile {
     return h(
       "div",
       {
-        class: `tree-row${this.search.matches.includes(row) ? " match" : ""}${this.search.match === row ? " now" : ""}`,
+        class: `tree-row${matches ? " match" : ""}${this.search.match === row ? " now" : ""}`,
         role: "row",
         tabindex: i === this.focused ? "0" : "-1",
         "aria-rowindex": i + 2,
@@ -123,12 +128,7 @@ export class Profile {
           column === "name" ? h("span", { class: row.failed ? "name failed" : "name" }, text(column)) : text(column),
         ),
       ),
-      h(
-        "span",
-        { class: "bar", "aria-hidden": "true" },
-        h("i", { style: { width: `${share(row.total)}%` } }),
-        h("i", { class: "inner", style: { width: `${share(row.own)}%` } }),
-      ),
+      timeBar(row, this.longest),
     );
   }
 
@@ -201,11 +201,11 @@ export class Profile {
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !this.rows.length) return;
+    if (!this.rows.length) return;
     const { focused } = this;
     const page = Math.max(1, Math.floor(this.element.clientHeight / PROFILE_ROW_PIXELS) - 2);
     const last = this.rows.length - 1;
-    const keys = /** @type {Record<string, () => void>} */ ({
+    pressViewKey(event, {
       ArrowDown: () => this.focus(focused + 1),
       ArrowUp: () => this.focus(focused - 1),
       PageDown: () => this.focus(Math.min(last, focused + page)),
@@ -215,7 +215,6 @@ export class Profile {
       Enter: () => this.choose(focused),
       " ": () => this.choose(focused),
     });
-    pressViewKey(event, keys);
   }
 }
 

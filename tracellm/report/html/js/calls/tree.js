@@ -9,9 +9,10 @@ import { pressViewKey } from "../base/keys.js";
 import { duration, number } from "../base/quantities.js";
 import { t } from "../base/text.js";
 import { select, selected } from "../run/selection.js";
+import { selectedCall } from "./calls.js";
 import { Profile } from "./profile.js";
-import { closeAll, findRows, moved, openBelow, openTo, ordered, rowOf, shownRows, treeOf } from "./tree_model.js";
-import { callDetail, callName, movedTo } from "./words.js";
+import { closeAll, findRows, openBelow, openTo, rowOf, shownRows, treeOf } from "./tree_model.js";
+import { callDetail, callName, movedTo, timeBar } from "./words.js";
 
 /** @typedef {import("./calls.js").Calls} Calls */
 /** @typedef {import("../run/data.js").Run} Run */
@@ -26,6 +27,7 @@ const TREE_KINDS = /** @type {const} */ (["caller", "function"]);
 const SCOPES = /** @type {const} */ (["run", "step", "request"]);
 const OPEN_DEPTH = 3;
 const MOST_OPENED = 2000;
+const MOST_OPENED_AT_FIRST = 11;
 const MOST_INDENTS = 20;
 
 /**
@@ -62,11 +64,13 @@ class TreeView {
     this.kind = "caller";
     /** @type {Order} */
     this.order = "first";
-    /** @type {number | null} */
+    /** The selected call. @type {number | null} */
     this.call = null;
     /** Scope of the shown tree, with its step or request. */
     this.madeFor = "";
     this.top = treeOf(calls, []);
+    /** The rows that are shown. @type {TreeRow[]} */
+    this.rows = [];
     /** @type {TreeRow | null} */
     this.focused = null;
     this.recorded = calls.recording.some((time) => time > 0);
@@ -79,8 +83,6 @@ class TreeView {
       remark: (rows) => t("calls.matches", { n: rows.reduce((sum, row) => sum + ("numbers" in row ? row.numbers.length : row.calls), 0) }),
     });
     this.profile = new Profile(run, calls, this.search);
-    this.head = h("div", { class: "tree-head" });
-    this.frame = h("div", { class: "tree-frame" }, this.head, this.body);
     this.scopes = /** @type {HTMLSelectElement} */ (
       h("select", { "aria-label": t("calls.scope"), onchange: () => this.setScope(/** @type {Scope} */ (this.scopes.value)) })
     );
@@ -91,6 +93,7 @@ class TreeView {
       h("button", { type: "button", title: t("calls.open.below.key"), onclick: () => this.openBelow() }, t("calls.open.below")),
       h("button", { type: "button", title: t("calls.close.key"), onclick: () => this.closeAll() }, t("calls.close")),
     );
+    this.head = h("div", { class: "tree-head" });
     this.frame = h("div", { class: "tree-frame" }, this.head, this.body);
     this.element = h(
       "div",
@@ -103,7 +106,8 @@ class TreeView {
 
   /** Show the selection: another tree if the scope's step or request is another, and the selected call. */
   update() {
-    const { engine, step, request, call } = selected(this.run);
+    const { engine, step, request } = selected(this.run);
+    const call = selectedCall(this.run, this.calls);
     if (this.scope === "request" && request === null) this.scope = "run";
     const wanted = { run: "run", step: `step ${engine} ${step}`, request: `request ${request}` }[this.scope];
     if (wanted !== this.madeFor) {
@@ -118,7 +122,7 @@ class TreeView {
       this.show();
       return;
     }
-    const row = call === null || call >= this.calls.count ? null : rowOf(this.top, call);
+    const row = call === null ? null : rowOf(this.top, call);
     if (row) {
       openTo(row);
       this.focused = row;
@@ -137,7 +141,7 @@ class TreeView {
     }
     this.top = treeOf(this.calls, roots);
     let [level, depth] = [this.top.rows, 1];
-    for (; depth < OPEN_DEPTH && level.length && level.length < 12; depth += 1) {
+    for (; depth < OPEN_DEPTH && level.length && level.length <= MOST_OPENED_AT_FIRST; depth += 1) {
       for (const row of level) row.open = true;
       level = level.flatMap((row) => row.rows);
     }
@@ -202,29 +206,41 @@ class TreeView {
     const hadFocus = this.body.contains(document.activeElement);
     this.rows = shownRows(this.top, this.order);
     if (!this.focused || !this.rows.includes(this.focused)) this.focused = this.rows[0] ?? null;
-    this.body.replaceChildren(...this.rows.map((row) => this.rowElement(row)));
+    const matches = new Set(this.search.matches);
+    /** Number of rows so far below each row. @type {Map<TreeRow | null, number>} */
+    const places = new Map();
+    const elements = this.rows.map((row) => {
+      const place = (places.get(row.above) ?? 0) + 1;
+      places.set(row.above, place);
+      return this.rowElement(row, place, matches.has(row));
+    });
+    this.body.replaceChildren(...elements);
     if (!this.rows.length) this.body.append(h("p", { class: "empty" }, t("calls.none")));
     if (hadFocus) this.focus(this.focused);
   }
 
-  /** @param {TreeRow} row */
-  rowElement(row) {
+  /**
+   * @param {TreeRow} row
+   * @param {number} place the row's place among those below the same row, from 1
+   * @param {boolean} matches
+   */
+  rowElement(row, place, matches) {
     const { calls } = this;
     const i = row.call;
     const below = row.hasRows;
-    const whole = row.above?.above ? row.above.total : this.top.rows.reduce((sum, one) => sum + one.total, 0);
-    const siblings = ordered(/** @type {TreeRow} */ (row.above), this.order);
+    const above = /** @type {TreeRow} */ (row.above);
+    const where = movedTo(calls, i);
     const name = callName(calls, i);
     const chosen = this.call === i;
     return h(
       "div",
       {
-        class: `tree-row${this.search.matches.includes(row) ? " match" : ""}${this.search.match === row ? " now" : ""}`,
+        class: `tree-row${matches ? " match" : ""}${this.search.match === row ? " now" : ""}`,
         role: "treeitem",
         tabindex: row === this.focused ? "0" : "-1",
         "aria-level": row.depth,
-        "aria-posinset": siblings.indexOf(row) + 1,
-        "aria-setsize": siblings.length,
+        "aria-posinset": place,
+        "aria-setsize": above.rows.length,
         "aria-expanded": below ? String(row.open) : null,
         "aria-selected": String(chosen),
         "aria-label": t("calls.row", { name, n: row.numbers.length, total: duration(row.total), own: duration(row.own) }),
@@ -235,7 +251,7 @@ class TreeView {
         { class: "entry", style: { "--depth": Math.min(row.depth - 1, MOST_INDENTS) } },
         h("span", { class: "twisty", "aria-hidden": "true" }, below ? (row.open ? "▾" : "▸") : ""),
         h("span", { class: `name${row.failed ? " failed" : ""}` }, row.failed ? `✗ ${name}` : name),
-        moved(calls, i) && movedTo(calls, i) && h("span", { class: "where" }, ` ${movedTo(calls, i)}`),
+        where && h("span", { class: "where" }, ` ${where}`),
         row.numbers.length > 1 && h("span", { class: "count" }, ` ×${number(row.numbers.length)}`),
         row.numbers.length > 1 && chosen && this.stepper(row),
         h("span", { class: "detail" }, ` ${callDetail(calls, i)}`),
@@ -243,12 +259,7 @@ class TreeView {
       h("span", { class: "total" }, duration(row.total)),
       h("span", { class: "own" }, duration(row.own)),
       this.recorded && h("span", { class: "own recording" }, row.recording > 0 ? duration(row.recording) : ""),
-      h(
-        "span",
-        { class: "bar", "aria-hidden": "true" },
-        h("i", { style: { width: `${share(row.total, whole)}%` } }),
-        h("i", { class: "inner", style: { width: `${share(row.own, whole)}%` } }),
-      ),
+      timeBar(row, above.total),
     );
   }
 
@@ -339,26 +350,26 @@ class TreeView {
 
   /** @param {TreeRow | null} row */
   focus(row) {
-    const at = row && this.rows ? this.rows.indexOf(row) : -1;
-    if (at < 0) return;
+    const at = row ? this.rows.indexOf(row) : -1;
+    if (!row || at < 0) return;
     for (const other of this.body.querySelectorAll("[tabindex='0']")) other.setAttribute("tabindex", "-1");
     const element = /** @type {HTMLElement} */ (this.body.children[at]);
     this.focused = row;
     element.tabIndex = 0;
     element.focus({ preventScroll: true });
-    this.scrollTo(/** @type {TreeRow} */ (row));
+    this.scrollTo(row);
   }
 
   /** @param {TreeRow} row */
   scrollTo(row) {
-    const element = /** @type {HTMLElement | undefined} */ (this.body.children[this.rows ? this.rows.indexOf(row) : -1]);
+    const element = /** @type {HTMLElement | undefined} */ (this.body.children[this.rows.indexOf(row)]);
     if (element) scrollInto(this.frame, element, this.head.offsetHeight);
   }
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
     const { rows, focused } = this;
-    if (!rows || !focused) return;
+    if (!focused) return;
     const at = rows.indexOf(focused);
     pressViewKey(event, {
       ArrowDown: () => this.focus(rows[at + 1] ?? null),
@@ -393,12 +404,4 @@ class TreeView {
 export function callTree(run, calls) {
   const view = new TreeView(run, calls);
   return { element: view.element, update: () => view.update() };
-}
-
-/**
- * @param {number} part
- * @param {number} whole
- */
-function share(part, whole) {
-  return whole > 0 ? Math.min(100, Math.round((1000 * part) / whole) / 10) : 0;
 }

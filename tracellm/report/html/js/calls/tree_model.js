@@ -30,7 +30,7 @@ export class TreeRow {
     this.own = 0;
     this.recording = 0;
     this.failed = 0;
-    for (const i of above ? numbers : []) {
+    for (const i of numbers) {
       this.total += calls.us[i];
       this.own += calls.own(i);
       this.recording += calls.recording[i];
@@ -58,7 +58,7 @@ export class TreeRow {
 
   /** The rows below, ordered by their first calls. */
   get rows() {
-    this.made ??= this.above ? merge(this, this.numbers.map((i) => this.calls.children(i))) : merge(this, [this.numbers]);
+    this.made ??= merge(this, this.above ? this.numbers.map((i) => this.calls.children(i)) : [this.numbers]);
     return this.made;
   }
 }
@@ -102,7 +102,7 @@ function rowKey(calls, i) {
  * @param {Calls} calls
  * @param {number} i
  */
-export function moved(calls, i) {
+function moved(calls, i) {
   const caller = calls.parent[i];
   return caller < 0 || calls.thread[caller] !== calls.thread[i];
 }
@@ -113,7 +113,7 @@ export function moved(calls, i) {
  * @param {ArrayLike<number>} roots
  */
 export function treeOf(calls, roots) {
-  return new TreeRow(calls, null, Array.from(roots));
+  return new TreeRow(calls, null, Array.from(roots).filter((i) => !calls.isRequest(i)));
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Names of calls and threads as text, for the call tree, the timeline and the panel of the selected call. */
+/** Names of calls and threads as text, and bars of their times, for the call tree, the timeline and the selected call's panel. */
 
 import { h } from "../base/dom.js";
 import { t, visible } from "../base/text.js";
@@ -85,4 +85,15 @@ function callerLine(attributes) {
  */
 export function callLink(run, calls, i) {
   return h("button", { class: "link call-link", type: "button", "data-call": i, onclick: () => select(run, { call: i }) }, callName(calls, i));
+}
+
+/**
+ * Return a bar of a time and the part of it that is own.
+ * @param {{total: number, own: number}} times
+ * @param {number} whole the time of a bar of full width
+ */
+export function timeBar({ total, own }, whole) {
+  const width = (/** @type {number} */ part) => `${whole > 0 ? Math.min(100, Math.round((1000 * part) / whole) / 10) : 0}%`;
+  const outer = h("i", { style: { width: width(total) } });
+  return h("span", { class: "bar", "aria-hidden": "true" }, outer, h("i", { class: "inner", style: { width: width(own) } }));
 }
