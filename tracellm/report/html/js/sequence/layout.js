@@ -37,11 +37,13 @@
  * @property {Part[]} parts from top to bottom
  */
 
+import { usedLifelines } from "./model.js";
+
 const DIAGRAM_MARGIN = 16;
 const ACTIVATION_WIDTH = 8;
 const LINE_HEIGHT = 15;
-const LABEL_SIZE = 11.5;
-const TITLE_SIZE = 13;
+export const LABEL_SIZE = 11.5;
+export const TITLE_SIZE = 13;
 const WIDEST_LABEL = 180;
 const MOST_LINES = 3;
 const NOTE_LINES = 10;
@@ -151,7 +153,7 @@ class DiagramWalk {
     for (const { item, depth } of flatItems(this.view.items)) {
       if (item.kind === "close" || item.kind === "phase") continue;
       if (item.kind === "loop") {
-        const first = Math.min(...lifelinesOf(item.items).map((key) => this._place(key)), this.headWidths.length - 1);
+        const first = Math.min(...[...usedLifelines(item.items)].map((key) => this._place(key)), this.headWidths.length - 1);
         beside.push({ left: first, width: LOOP_LABEL + 60 + 6 * depth });
         continue;
       }
@@ -387,7 +389,7 @@ class DiagramWalk {
    * @param {number} depth
    */
   _loop(loop, depth) {
-    const xs = lifelinesOf(loop.items).map((key) => this._x(key));
+    const xs = [...usedLifelines(loop.items)].map((key) => this._x(key));
     const inset = depth * 6;
     let left = 4 + inset;
     let right = this.width - 4;
@@ -436,14 +438,6 @@ function* flatItems(items, depth = 0) {
     yield { item, depth };
     if ("items" in item) yield* flatItems(item.items, depth + 1);
   }
-}
-
-/**
- * Return the lifelines of arrows.
- * @param {DiagramItem[]} items
- */
-function lifelinesOf(items) {
-  return [...flatItems(items)].flatMap(({ item }) => ("source" in item ? [item.source, item.target] : item.kind === "folded" ? [item.first, item.last] : []));
 }
 
 /** @param {number} value */

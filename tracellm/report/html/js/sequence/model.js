@@ -507,12 +507,12 @@ export class SequenceModel {
   }
 
   /**
-   * Return the drawn node of a call of the whole diagram, or of the nearest call or group around it.
-   * @param {SequenceNode | undefined} call
+   * Return the drawn node of a node of the whole diagram, or of the nearest call or group around it.
+   * @param {SequenceNode | undefined} inner
    * @param {Set<SequenceNode>} drawn
    */
-  drawnNode(call, drawn) {
-    for (const node of this._around(call)) {
+  drawnNode(inner, drawn) {
+    for (const node of this._around(inner)) {
       const key = this.inOverview.get(node);
       if (drawn.has(node)) return node;
       if (key && drawn.has(key)) return key;
@@ -527,8 +527,9 @@ export class SequenceModel {
    */
   nearest(span, parent = () => -1) {
     const drawn = this.drawn();
+    const nodes = [...drawn, ...this.calls];
     for (let at = span; at >= 0; at = parent(at)) {
-      const exact = [...drawn].find((node) => node.n && inRuns(node.n, at)) ?? this.calls.find((call) => call.n && inRuns(call.n, at));
+      const exact = nodes.find(({ n }) => n && inRuns(n, at));
       const found = exact && (drawn.has(exact) ? exact : this.drawnNode(exact, drawn));
       if (found) return found;
     }
@@ -540,14 +541,7 @@ export class SequenceModel {
    * @param {SequenceNode} node
    */
   closable(node) {
-    if (this._inside(node).length) return node;
-    const drawn = this.drawn();
-    for (const outer of this._around(this.parents.get(node))) {
-      const key = this.inOverview.get(outer);
-      if (drawn.has(outer)) return outer;
-      if (key && drawn.has(key)) return key;
-    }
-    return undefined;
+    return this._inside(node).length ? node : this.drawnNode(this.parents.get(node), this.drawn());
   }
 
   /**
@@ -630,7 +624,7 @@ function nameOf(call, data) {
  * @param {DiagramItem[]} items
  * @returns {Set<number>}
  */
-function usedLifelines(items) {
+export function usedLifelines(items) {
   /** @type {Set<number>} */
   const used = new Set();
   for (const item of items) {

@@ -9,10 +9,10 @@ import { isDark } from "../base/theme.js";
 import { hasCalls, readCalls } from "../calls/calls.js";
 import { requestTitle } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
-import { layOut } from "./layout.js";
+import { LABEL_SIZE, layOut, TITLE_SIZE } from "./layout.js";
 import { toMermaid } from "./mermaid.js";
 import { SequenceModel, ZOOMS } from "./model.js";
-import { DiagramBody, drawHeads, drawMinimap, minimapPicture, minimapScale } from "./svg.js";
+import { DiagramBody, drawHeads, drawMinimap, minimapPicture, minimapScale, partEdges } from "./svg.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("./layout.js").DiagramLayout} DiagramLayout */
@@ -35,6 +35,7 @@ export class SequenceView {
   constructor(run, model) {
     this.run = run;
     this.model = model;
+    this.measure = textMeasure();
     /** @type {SequenceNode | undefined} */
     this.found = undefined;
     /** @type {SequenceNode | undefined} */
@@ -167,7 +168,7 @@ export class SequenceView {
   /** Draw the view anew: other items are drawn than before. */
   _draw() {
     const view = this.model.view(language());
-    this.layout = layOut(view, measureText(this.frame));
+    this.layout = layOut(view, this.measure);
     const label = view.lifelines.map((one) => `${one.label} ${one.below}`.trim()).join(", ");
     this.body = new DiagramBody(this.layout, label, (part, index) => this._describe(part, index));
     this.active = Math.min(this.active, Math.max(this.layout.parts.length - 1, 0));
@@ -414,8 +415,7 @@ export class SequenceView {
     if (!part) return;
     const { x, y, width, height } = this._seen();
     const scale = this._scale();
-    const left = Math.min(...part.shapes.map((shape) => shape.x - (/middle/.test(shape.kind) ? shape.width / 2 : 0)));
-    const right = Math.max(...part.shapes.map((shape) => shape.x + shape.width));
+    const [left, right] = partEdges(part);
     if (part.top < y || part.bottom > y + height) this.frame.scrollTop = (part.top - height / 3) * scale;
     if (left < x || right > x + width) this.frame.scrollLeft = (left - 40) * scale;
     this._scrolled();
@@ -423,24 +423,21 @@ export class SequenceView {
 }
 
 /**
- * Return a function that measures texts in the diagram's font.
- * @param {HTMLElement} frame
+ * Return a function that measures texts in the diagram's fonts, each text once.
  * @returns {import("./layout.js").Measure}
  */
-function measureText(frame) {
-  const context = document.createElement("canvas").getContext("2d");
-  const family = getComputedStyle(frame.isConnected ? frame : document.documentElement).getPropertyValue("--mono") || "monospace";
-  /** @type {Map<string, number>} */
-  const widths = new Map();
+function textMeasure() {
+  const context = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+  const family = getComputedStyle(document.documentElement).getPropertyValue("--mono");
+  const fonts = { title: `600 ${TITLE_SIZE}px ${family}`, label: `${LABEL_SIZE}px ${family}` };
+  const known = { title: /** @type {Map<string, number>} */ (new Map()), label: /** @type {Map<string, number>} */ (new Map()) };
   return (text, size = "label") => {
-    const font = size === "title" ? `600 13px ${family}` : `11.5px ${family}`;
-    const key = `${size} ${text}`;
-    let width = widths.get(key);
-    if (width === undefined && context) {
-      context.font = font;
+    let width = known[size].get(text);
+    if (width === undefined) {
+      context.font = fonts[size];
       width = context.measureText(text).width;
-      widths.set(key, width);
+      known[size].set(text, width);
     }
-    return width ?? text.length * 7;
+    return width;
   };
 }

@@ -79,11 +79,18 @@ export class DiagramBody {
    */
   _part(part, index) {
     const { title, ...attributes } = this.describe(part, index);
-    const left = Math.min(...part.shapes.map(leftEdge));
-    const right = Math.max(...part.shapes.map((shape) => leftEdge(shape) + shape.width));
+    const [left, right] = partEdges(part);
     const hit = { class: "hit", x: left - 2, y: part.top, width: right - left + 4, height: Math.max(part.bottom - part.top, 4) };
     return s("g", { "data-part": index, ...attributes }, title && s("title", {}, title), s("rect", hit), ...part.shapes.map(drawShape));
   }
+}
+
+/**
+ * Return the left and the right edge of a part.
+ * @param {Part} part
+ */
+export function partEdges({ shapes }) {
+  return [Math.min(...shapes.map(leftEdge)), Math.max(...shapes.map((shape) => leftEdge(shape) + shape.width))];
 }
 
 /** @param {Shape} shape */
