@@ -106,7 +106,10 @@ class _Writer:
 
     def _say_what_is_alike(self, items: list[dict[str, Any]]) -> None:
         """Give each group of steps that does not draw all of its steps' calls the calls that stand for them."""
-        everywhere = list(_calls(items))
+        outputs: dict[str, list[dict[str, Any]]] = {name: [] for name in sorted(_OUTPUTS, reverse=True)}
+        for call in _calls(items):
+            if "n" in call and (name := self._name(call)) in outputs:
+                outputs[name].append(call)
         candidates: list[tuple[_StepGroup, set[str]]] = []
         for group in self._groups:
             own = list(_calls(group.node["items"]))
@@ -123,10 +126,10 @@ class _Writer:
             inside = {self._name(call) for call in _calls(calls)}
             if group.serves:
                 first = calls[0]["n"][0] if calls else 0
-                for name in sorted(_OUTPUTS - inside, reverse=True):
-                    found = [call for call in everywhere if self._name(call) == name]
-                    earlier = [call for call in found if call["n"][0] <= first]
-                    calls += earlier[-1:] or found[:1]
+                for name, found in outputs.items():
+                    if name not in inside:
+                        earlier = [call for call in found if call["n"][0] <= first]
+                        calls += earlier[-1:] or found[:1]
             if [id(call) for call in calls] != [id(call) for call in _outermost(group.node["items"])]:
                 group.node["k"] = [call["n"][0] for call in calls]
 
