@@ -11,7 +11,7 @@ from tracellm.trace import names
 from tracellm.trace.gc_pause import gc_paused
 from tracellm.trace.model import Span, Trace
 
-__all__ = ["WAITS", "Lane", "Lanes"]
+__all__ = ["WAITS", "Lane", "Lanes", "process_id"]
 
 Lane = tuple[int, str]
 """The process's id, and the lane's name in it: empty for the main thread."""
@@ -125,10 +125,15 @@ class Lanes:
             self._long.add(parent.span_id)
 
 
+def process_id(span: Span) -> int:
+    """Return the id of the process that made a call; 0 if it is not known."""
+    return span.process.pid if span.process else 0
+
+
 def _thread(span: Span) -> Lane:
     """Return the process and the thread that a call ran in; the main thread has no name."""
     name = span.attributes.get(names.THREAD_NAME)
-    return span.process.pid if span.process else 0, name if isinstance(name, str) and name != "MainThread" else ""
+    return process_id(span), name if isinstance(name, str) and name != "MainThread" else ""
 
 
 def _kind(span: Span) -> str:

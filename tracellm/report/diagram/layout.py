@@ -31,7 +31,6 @@ LONGEST_VALUES = 42
 """Characters of arguments or of a result."""
 LONGEST_NOTE = 160
 
-
 _PHASES = {
     "run_server": "startup",
     "AsyncLLM.from_vllm_config": "startup",
@@ -167,19 +166,12 @@ class _Layout:
     def _message(self, node: Node, of: int) -> Message:
         source, target = self._ends[id(node)]
         sent = [self._story.messages[span.span_id] for span in node.spans if span.span_id in self._story.messages]
-        title = message_title([(sent_message.message, sent_message.step) for sent_message in sent], self._lang)
+        title = message_title([(one.message, one.step) for one in sent], self._lang)
         single = title if node.count % of else ""
         if often := times(node.count, of, self._lang):
             title = f"{title} {often}"
-        return Message(
-            source,
-            target,
-            title,
-            "message",
-            spans=_ids(node.spans),
-            inside=_ids(node.hidden),
-            single=single,
-        )
+        spans, inside = _ids(node.spans), _ids(node.hidden)
+        return Message(source, target, title, "message", spans=spans, inside=inside, single=single)
 
     def _phase_note(self, node: Node) -> list[Item]:
         """Return a heading over all lifelines if another phase begins."""

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from tracellm.report.diagram.lanes import process_id
 from tracellm.report.diagram.model import Box, Lifelines, Participant
 from tracellm.report.diagram.story import DiagramTree, Story
 from tracellm.report.texts import text
@@ -40,8 +41,7 @@ def in_order(calls: Sequence[tuple[_Key, _Key]], of_steps: Sequence[tuple[_Key, 
     Args:
         calls: caller and callee of every call, in the order of the calls.
         of_steps: those of the calls that lead to the engine's steps or are part of one; without any, the order is that
-            of
-            the first calls.
+            of the first calls.
     """
     order = list(dict.fromkeys(key for pair in of_steps or calls for key in pair))
     known = set(order)
@@ -115,14 +115,14 @@ class _Finder:
         self._story = tree.story
         self._lang = tree.lang
         self._processes = _processes(tree.roots, tree.story)
-        self._with_script = {_pid(root.span) for root in tree.roots if root.spans and script_of(root.span)}
+        self._with_script = {process_id(root.span) for root in tree.roots if root.spans and script_of(root.span)}
         self._drawn = {span.span_id for node in walk(tree.roots) if node.kind == "call" for span in node.spans}
 
     def _of(self, span: Span) -> _Lifeline:
         """Return the lifeline of a call."""
         head = self._story.lane_head(span)
         loop = head.method if head is not None and head.lifeline == span.lifeline else ""
-        return _Lifeline(self._processes[_pid(span)][0], span.lifeline, loop)
+        return _Lifeline(self._processes[process_id(span)][0], span.lifeline, loop)
 
     def _caller(self, node: Node, around: Node) -> _Lifeline:
         """Return the lifeline that calls `node`, which is drawn within `around`."""
@@ -148,9 +148,9 @@ class _Finder:
             return self._of(span)
         if names.HTTP_METHOD in span.attributes:
             return _Lifeline(_OUTSIDE, text(self._lang, "diagram.http_client"))
-        if _pid(span) in self._with_script or self._story.is_long(span):
+        if process_id(span) in self._with_script or self._story.is_long(span):
             return self._of(span)
-        number, name = self._processes[_pid(span)]
+        number, name = self._processes[process_id(span)]
         return _Lifeline(number, name)
 
     def _receiver(self, span: Span) -> _Lifeline:
@@ -212,15 +212,11 @@ def _shown(name: str) -> str:
     return beginning(name, LONGEST_NAME)
 
 
-def _pid(span: Span) -> int:
-    return span.process.pid if span.process else 0
-
-
 def _processes(roots: Iterable[Node], story: Story) -> dict[int, tuple[int, str]]:
     """Return number and name of each process that made calls, by process id, in the order of the first call."""
     found: dict[int, Process | None] = {}
     for span in _spans(roots, story):
-        found.setdefault(_pid(span), span.process)
+        found.setdefault(process_id(span), span.process)
     return {pid: (number, process.name if process else "?") for number, (pid, process) in enumerate(found.items())}
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracellm.report.diagram.lanes import WAITS, Lane, Lanes
+from tracellm.report.diagram.lanes import WAITS, Lane, Lanes, process_id
 from tracellm.report.tree.nodes import DEEPEST, Node
 from tracellm.trace import names
 from tracellm.trace.messages import sent_at
@@ -73,7 +73,7 @@ def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[in
         if beside:
             sends.setdefault(pid, []).append(message.send)
         if message.receive is not None:
-            came.setdefault(_pid(message.receive), []).append(message.receive.start_ns)
+            came.setdefault(process_id(message.receive), []).append(message.receive.start_ns)
     return sends, came
 
 
@@ -92,11 +92,11 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
             continue
         taken[message.send.span_id] = max(message.receive.start_ns, sent_at(message.send))  # clocks may differ
         if message.send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS":
-            arrived.setdefault(_pid(message.receive), []).append(message)
+            arrived.setdefault(process_id(message.receive), []).append(message)
     waiting: dict[int, list[Span]] = {}
     for wait in trace.named(*WAITS):
         if not wait.open and wait.error is None:
-            waiting.setdefault(_pid(wait), []).append(wait)
+            waiting.setdefault(process_id(wait), []).append(wait)
     for pid, came in arrived.items():
         queue = iter(waiting.get(pid, ()))
         for message in sorted(came, key=lambda one: one.receive.start_ns if one.receive else 0):
@@ -246,10 +246,6 @@ def _in_thread_order(by_lane: Mapping[Lane, list[Span]], by_part: Mapping[str, M
                 found[part.span_id] = moment
             before = moment
     return found
-
-
-def _pid(span: Span) -> int:
-    return span.process.pid if span.process else 0
 
 
 _RECENT = 50

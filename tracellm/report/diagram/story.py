@@ -133,9 +133,8 @@ def order_by_cause(tree: DiagramTree) -> DiagramTree:
         return tree
     lanes = lanes_of(trace)
     _hide_messages(trace, roots)
-    spine = next(
-        (root for root in roots if script_of(root.span)), None
-    )  # the calls of the script, among which all others stand
+    # the calls of the script, among which all others stand
+    spine = next((root for root in roots if script_of(root.span)), None)
     detached: list[tuple[Node, Span | None]] = [(root, None) for root in roots if root is not spine]
     for root in roots:
         detached += _detach(root, lanes)

@@ -180,7 +180,7 @@ class _Table:
         """
         import numpy as np
 
-        name = np.array([row[0] for row in self.kinds], np.int64)[kind] if len(kind) else kind
+        name = np.array([row[0] for row in self.kinds], np.int64)[kind]
         order = np.argsort(name, kind="stable")
         ordered = name[order]
         rank = np.empty_like(order)
