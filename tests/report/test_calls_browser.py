@@ -387,6 +387,28 @@ def test_a_timeline_in_the_other_language_is_no_longer_drawn(browser: Browser, p
     assert browser.log() == []
 
 
+def test_a_view_is_made_once_after_the_language_is_switched_back(browser: Browser, page: Path):
+    """A place that was mounted twice before it came in sight gets one timeline."""
+    browser.visit("about:blank")
+    browser.visit(page.resolve().as_uri())
+    assert browser.wait("document.documentElement.dataset.ready")
+    for lang in ("zh-CN", "en"):
+        browser.click("#language")
+        assert browser.wait(f"document.documentElement.lang === '{lang}'")
+    browser.run(
+        """window.made = 0;
+        const place = document.getElementById('timeline-view');
+        place.replaceChildren = (...views) => {
+            window.made += 1;
+            Element.prototype.replaceChildren.apply(place, views);
+        };
+        place.scrollIntoView()"""
+    )
+    assert browser.wait("document.querySelector('#timeline-view canvas')")
+    assert browser.run("return new Promise(done => setTimeout(() => done(made), 200))") == 1
+    assert browser.log() == []
+
+
 def test_the_timeline_follows_the_selected_call(browser: Browser, page: Path):
     """A newly selected call comes in sight; a step does not bring back a call that was moved out of sight."""
     browser.run("document.querySelector('.timeline details').open = true")

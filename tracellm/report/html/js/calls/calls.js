@@ -101,6 +101,8 @@ export class Calls {
     /** Time of each call, without its callees, that the recording took. */
     this.recording = columns.times();
     for (const times of [this.start, this.us, this.recording]) for (let i = 0; i < this.count; i += 1) times[i] /= 10;
+    /** Whether the time that the recording took is known. */
+    this.hasRecording = this.recording.some((time) => time > 0);
     this.sets = columns.next(Uint32Array);
     this.head = head;
     /** @type {Map<number, [engine: number, step: number]>} */

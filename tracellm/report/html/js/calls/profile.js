@@ -37,7 +37,7 @@ export class Profile {
     /** Largest total of a row. */
     this.longest = 0;
     this.focused = 0;
-    this.columns = /** @type {Column[]} */ (["name", "calls", "total", "own", ...(calls.recording.some((time) => time > 0) ? ["recording"] : [])]);
+    this.columns = /** @type {Column[]} */ (["name", "calls", "total", "own", ...(calls.hasRecording ? ["recording"] : [])]);
     this.head = h("div", { role: "rowgroup" });
     this.body = h("div", { class: "profile-rows", role: "rowgroup", onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
     this.element = h(
@@ -85,8 +85,8 @@ export class Profile {
     const first = Math.max(0, Math.floor(scrollTop / PROFILE_ROW_PIXELS) - PROFILE_SPARE_ROWS);
     const end = Math.min(this.rows.length, first + (clientHeight ? Math.ceil(clientHeight / PROFILE_ROW_PIXELS) : ROWS_BEFORE_LAYOUT) + 2 * PROFILE_SPARE_ROWS);
     const inSight = Array.from({ length: end - first }, (_, i) => first + i);
-    if (this.focused < first && this.focused < this.rows.length) inSight.unshift(this.focused);
-    if (this.focused >= end && this.focused < this.rows.length) inSight.push(this.focused);
+    if (this.rows.length && this.focused < first) inSight.unshift(this.focused);
+    if (this.rows.length && this.focused >= end) inSight.push(this.focused);
     const matches = new Set(this.search.matches);
     const call = selectedCall(this.run, this.calls);
     const chosen = call === null ? null : this.calls.names[this.calls.name[call]];

@@ -73,7 +73,6 @@ class TreeView {
     this.rows = [];
     /** @type {TreeRow | null} */
     this.focused = null;
-    this.recorded = calls.recording.some((time) => time > 0);
     this.body = h("div", { class: "tree", role: "tree", "aria-label": t("html.calls"), onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
     /** @type {FindField<Found>} */
     this.search = new FindField(t("calls.search"), {
@@ -200,7 +199,7 @@ class TreeView {
       h("span", { class: "entry" }, sort("first", "calls.column.call")),
       h("span", { class: "total" }, sort("total", "calls.total")),
       h("span", { class: "own" }, sort("own", "calls.own")),
-      ...(this.recorded ? [h("span", { class: "own recording" }, t("calls.recording"))] : []),
+      ...(this.calls.hasRecording ? [h("span", { class: "own recording" }, t("calls.recording"))] : []),
       h("span", { class: "bar" }),
     );
     const hadFocus = this.body.contains(document.activeElement);
@@ -258,7 +257,7 @@ class TreeView {
       ),
       h("span", { class: "total" }, duration(row.total)),
       h("span", { class: "own" }, duration(row.own)),
-      this.recorded && h("span", { class: "own recording" }, row.recording > 0 ? duration(row.recording) : ""),
+      this.calls.hasRecording && h("span", { class: "own recording" }, row.recording > 0 ? duration(row.recording) : ""),
       timeBar(row, above.total),
     );
   }

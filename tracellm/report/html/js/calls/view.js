@@ -11,6 +11,10 @@ import { callTree } from "./tree.js";
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {{element: HTMLElement, update: () => void}} View */
 
+/** The observer of each place that waits for its view; a place is mounted again once its language is shown again. */
+/** @type {WeakMap<HTMLElement, IntersectionObserver>} */
+const waitingPlaces = new WeakMap();
+
 /**
  * Show the timeline and the call tree in their places, and return a function that brings them up to date.
  * @param {Run} run
@@ -44,7 +48,9 @@ function lazyView(run, id, make) {
     view.update();
     place.dataset.ready = "true";
   };
+  waitingPlaces.get(place)?.disconnect();
   const observer = watchNear(place, (near) => near && show());
+  waitingPlaces.set(place, observer);
   const update = () => {
     if (view) view.update();
     else if (selected(run).call !== null) show();
