@@ -1,4 +1,4 @@
-/** Names of calls and threads as text, and bars of their times, for the call tree, the timeline and the selected call's panel. */
+/** Names of calls and threads as text, and bars of their times, for the tree, the timeline and the panel of a call. */
 
 import { h } from "../base/dom.js";
 import { t, visible } from "../base/text.js";
