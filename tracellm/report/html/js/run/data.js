@@ -27,6 +27,8 @@
  * @property {string} [parent] the request with n > 1 that this is one output of
  * @property {number} [index] which of its outputs
  *
+ * @typedef {[r: number, tokens: number, computed: number, decode: number, hit: number]} Scheduled a request in a step
+ *
  * @typedef {object} Step
  * @property {number} n the step's number, from 1
  * @property {string} kind prefill, decode, mixed, empty or unknown
@@ -38,7 +40,7 @@
  * @property {number} [budget] max_num_batched_tokens
  * @property {number} free blocks that are free after scheduling
  * @property {number} [total] blocks that requests can use
- * @property {[r: number, tokens: number, computed: number, decode: number, hit: number][]} [scheduled]
+ * @property {Scheduled[]} [scheduled]
  * @property {[r: number, cached: string, fresh: string][]} [blocks] blocks that requests got, as ranges
  * @property {number[]} [running] the running queue after scheduling
  * @property {number[]} [waiting]

@@ -81,3 +81,13 @@ export function heldReason(code, details, id) {
 export function finishReason(code) {
   return hasText(`finish.${code}`) ? t(`finish.${code}`) : visible(code);
 }
+
+/**
+ * Return the tokens that a step computes for a request, and those found in the prefix cache.
+ * @param {import("./data.js").Scheduled} row
+ * @param {number} blockSize
+ */
+export function computedTokens([, tokens, computed, , hit], blockSize) {
+  const range = t("page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 });
+  return hit ? `${range} · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (blockSize || hit)) })}` : range;
+}

@@ -9,14 +9,14 @@
 import { number, percent } from "../base/quantities.js";
 import { formatRanges, parseRanges } from "../base/ranges.js";
 import { hasText, t, tokenText, visible } from "../base/text.js";
-import { finishReason, heldReason, shortName } from "../run/names.js";
+import { computedTokens, finishReason, heldReason, shortName } from "../run/names.js";
 import { owners, phases, slots } from "../run/replay.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("../run/data.js").Step} Step */
 /** @typedef {import("../run/replay.js").Replay} Replay */
 /** @typedef {import("../run/replay.js").State} State */
-/** @typedef {[r: number, tokens: number, computed: number, decode: number, hit: number]} Scheduled */
+/** @typedef {import("../run/data.js").Scheduled} Scheduled */
 
 /**
  * @typedef {object} Choice
@@ -363,17 +363,8 @@ function askShare(transition) {
     ].filter(Boolean),
     right: counted("common.tokens")(right),
     wrong: wrongNumbers(transition, right, others).map(counted("common.tokens")),
-    because: [transition.why(r), row ? computedRange(transition, row) : "", tokenSum(step)],
+    because: [transition.why(r), row ? computedTokens(row, transition.engine.blockSize) : "", tokenSum(step)],
   };
-}
-
-/**
- * @param {Transition} transition
- * @param {Scheduled} row
- */
-function computedRange({ engine }, [, tokens, computed, , hit]) {
-  const range = t("page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 });
-  return hit ? `${range} · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (engine.blockSize || hit)) })}` : range;
 }
 
 /** @param {Transition} transition @returns {Draft | null} */
@@ -477,7 +468,7 @@ function askHit(transition) {
     right: counted("common.tokens")(hit),
     wrong: wrongNumbers(transition, hit, others).map(counted("common.tokens")),
     facts: length === undefined ? [] : [t("page.predict.length", { name: transition.name(r), length: length + transition.outputs(r), computed: 0 })],
-    because: [computedRange(transition, row), t("page.predict.because.hit", { size })],
+    because: [computedTokens(row, transition.engine.blockSize), t("page.predict.because.hit", { size })],
   };
 }
 

@@ -3,7 +3,7 @@
 import { h } from "../base/dom.js";
 import { number } from "../base/quantities.js";
 import { t, visible } from "../base/text.js";
-import { colour, finishReason, heldReason, requestButton, tinyName } from "../run/names.js";
+import { colour, computedTokens, finishReason, heldReason, requestButton, tinyName } from "../run/names.js";
 import { phases } from "../run/replay.js";
 import { select, selected } from "../run/selection.js";
 
@@ -34,12 +34,8 @@ export function runningPanel(run, state) {
       const why = held.get(r);
       const notes = [];
       if (row) {
-        const [, tokens, computed, decode, hit] = row;
-        notes.push(
-          h("span", { class: decode ? "tag decode" : "tag prefill" }, t(decode ? "page.decode" : "page.prefill")),
-          ` ${t("page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 })}`,
-        );
-        if (hit) notes.push(` · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (blockSize || hit)) })}`);
+        const phase = row[3] ? "decode" : "prefill";
+        notes.push(h("span", { class: `tag ${phase}` }, t(`page.${phase}`)), ` ${computedTokens(row, blockSize)}`);
       } else notes.push(t("page.idle"));
       if (step.new?.includes(r)) notes.push(` · ${t("page.new")}`);
       if (step.resumed?.includes(r)) notes.push(` · ${t("page.resumed")}`);
