@@ -3,11 +3,15 @@
 import os
 import signal
 import threading
+from multiprocessing import resource_tracker, util
 
 import pytest
 
 from tracellm import LLM, SamplingParams
+from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
+from tracellm.engine.executor.uniproc_executor import UniProcExecutor
+from tracellm.engine.ipc.launch import CoreEngineProcManager
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
@@ -107,3 +111,33 @@ def test_other_threads_generate_too(llm):
     thread.start()
     thread.join()
     assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_engine_process_gets_its_work_before_an_interrupt(signum, monkeypatch, capfd):
+    """A signal that comes while the engine's process starts is handled once that process has its settings."""
+    spawn = util.spawnv_passfds
+    pids = []
+
+    def interrupted(*args):
+        pids.append(spawn(*args))
+        os.kill(os.getpid(), signum)
+        return pids[-1]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    resource_tracker.ensure_running()  # another process
+    config = EngineArgs().create_engine_config()
+    manager = CoreEngineProcManager(config, UniProcExecutor, False, "ipc:///nowhere", "/nowhere")
+    previous = signal.signal(signum, interrupt)
+    monkeypatch.setattr(util, "spawnv_passfds", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            manager.start()
+    finally:
+        signal.signal(signum, previous)
+        manager.close()
+        if manager.process.pid is None:  # interrupted before its id was known
+            os.waitpid(pids[0], 0)
+    assert "EOFError" not in capfd.readouterr().err

@@ -16,11 +16,11 @@ __all__ = ["Interrupts", "deferred_interrupts"]
 
 
 class Interrupts:
-    """Deferred interrupt of `LLM.generate`, if one came."""
+    """Deferred interrupt, if one came."""
 
-    def __init__(self) -> None:
+    def __init__(self, signum: int) -> None:
         self._pending: tuple[int, FrameType | None] | None = None
-        self._previous = signal.getsignal(signal.SIGINT)
+        self._previous = signal.getsignal(signum)
 
     def check(self) -> None:
         """Handle a deferred interrupt now.
@@ -40,19 +40,20 @@ class Interrupts:
 
 
 @contextmanager
-def deferred_interrupts() -> Iterator[Interrupts]:
-    """Defer Ctrl-C inside the block to calls of `check()` and to its end.
+def deferred_interrupts(signum: int = signal.SIGINT) -> Iterator[Interrupts]:
+    """Defer Ctrl-C, or another signal, inside the block to calls of `check()` and to its end.
 
-    Does nothing in other threads than the main one, which alone receives signals, or if Ctrl-C is ignored.
+    Does nothing in other threads than the main one, which alone receives signals, or if the signal has no handler in
+    Python.
     """
-    interrupts = Interrupts()
-    previous = signal.getsignal(signal.SIGINT)
+    interrupts = Interrupts(signum)
+    previous = signal.getsignal(signum)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield interrupts
         return
-    signal.signal(signal.SIGINT, interrupts._defer)
+    signal.signal(signum, interrupts._defer)
     try:
         yield interrupts
         interrupts.check()
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(signum, previous)

@@ -170,7 +170,8 @@ class CoreEngineProcManager:
                 "multiprocessing (those of a Pool are), and may not start others. Use multiprocess_mode=False, or "
                 "Process(daemon=False)."
             )
-        with deferred_interrupts(), _sigint_blocked():
+        # A process that is interrupted here leaves a child without its work, which ends with a traceback.
+        with deferred_interrupts(), deferred_interrupts(signal.SIGTERM), _sigint_blocked():
             self.process.start()
 
     @property
