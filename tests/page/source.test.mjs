@@ -71,6 +71,7 @@ test("a split or merged function is no renamed one", () => {
   const [part, whole] = [inVllm({ part: true }), inVllm({ name: "A._g" })];
   assert.deepEqual(vllmChanges(part, whole), [["split", { from: "A.f", to: "A._g" }]]);
   assert.deepEqual(vllmChanges(whole, part), [["merged", { from: "A._g", to: "A.f" }]]);
+  assert.deepEqual(vllmChanges(part, inVllm({ part: true, lines: 99 })).map(([key]) => key), ["lines"]); // of the whole function
 });
 
 test("lines with a text are found, in any case; short texts find none", () => {

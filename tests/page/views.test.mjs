@@ -6,7 +6,7 @@ import { aRun } from "./run.mjs";
 import { formatRanges, parseRanges } from "../../tracellm/report/html/js/base/ranges.js";
 import { segments } from "../../tracellm/report/html/js/steps/gantt.js";
 import { sortRequests } from "../../tracellm/report/html/js/steps/requests.js";
-import { engineName } from "../../tracellm/report/html/js/steps/steps.js";
+import { changeSentences, engineName } from "../../tracellm/report/html/js/steps/steps.js";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/run/selection.js";
 import { setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/base/text.js";
 
@@ -62,4 +62,15 @@ test("requests are sorted by a column, ids by their numbers, equal ones by submi
   assert.deepEqual(sortRequests(requests, "id", false), [3, 2, 1, 0]);
   assert.deepEqual(sortRequests(requests, "first", false), [2, 0, 3, 1]);
   assert.deepEqual(sortRequests(requests, "first", true), [1, 3, 0, 2]);
+});
+
+test("a request that ended before a step is named in it, an aborted or preempted one once", () => {
+  const change = Object.fromEntries(["released", "dropped", "aborted", "preempted"].map((key) => [`page.change.${key}`, `${key} {names}`]));
+  setTexts({ en: { ...change, "step.comma": ", " } }, "en");
+  const run = aRun();
+  const step = { n: 9, kind: "decode", free: 1, released: [0, 1, 2], aborted: [1], preempted: [2] };
+  const [zero, one, two] = run.requests.map(({ id }) => id);
+  assert.deepEqual(changeSentences(run, step), [`aborted ${one}`, `preempted ${two}`, `released ${zero}`]);
+  assert.deepEqual(changeSentences(run, { n: 9, kind: "empty", free: 1, released: [0] }), [`dropped ${zero}`]);
+  assert.deepEqual(changeSentences(run, { n: 9, kind: "decode", free: 1 }), []);
 });

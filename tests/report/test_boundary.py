@@ -108,6 +108,7 @@ def test_the_page_has_a_section_on_the_boundary(lang):
         assert fact in said
     assert "900 B" in said
     assert "1.1 kB" in said
+    assert "ROUTER" in said
     assert 'class="boundary"' in source  # the line between the boxes
 
 

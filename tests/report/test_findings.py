@@ -71,10 +71,34 @@ def test_each_moment_is_found_once_with_its_reason():
         (one.kind, one.step, one.request_id, one.held and one.held.reason, one.values) for one in findings(EVENTFUL)
     ]
     assert found == [
-        ("preempted", 5, "b", "preempted", {"tokens": 22, "resumed": 6, "cached": 16, "again": 6}),
+        (
+            "preempted",
+            5,
+            "b",
+            "preempted",
+            {"tokens": 22, "blocks": 1, "resumed": 6, "after": 1, "cached": 16, "again": 6},
+        ),
         ("waited", 2, "b", "no_free_blocks", {"steps": 3, "mostly": 2}),
         ("pieces", 1, "a", "token_budget", {"chunks": 2, "sizes": "4 + 5"}),
         ("hit", 4, "b", None, {"tokens": 16, "blocks": 1, "size": 0}),
+    ]
+
+
+def test_an_aborted_request_has_its_sampled_tokens():
+    """A request that left the engine is found in the step after, with the tokens sampled for it alone."""
+    drawn = {names.STEP_SAMPLED: ["a"], names.STEP_SAMPLED_IDS: [7]}
+    found = findings(
+        a_trace(
+            a_step(1, {"a": (4, 0, "prefill")}, more={names.STEP_NEW: ["a"], **drawn}),
+            a_step(2, {"a": (1, 4, "decode")}, more=drawn),
+            a_step(3, {}, more={names.STEP_ABORTED: ["a"]}),
+            a_step(4, {"a": (4, 0, "prefill")}, more={names.STEP_NEW: ["a"], **drawn}),
+            a_step(5, {}, more={names.STEP_ABORTED: ["a"]}),
+        )
+    )
+    assert [(one.step, one.values) for one in found if one.kind == "aborted"] == [
+        (3, {"tokens": 2}),
+        (5, {"tokens": 1}),
     ]
 
 
@@ -145,6 +169,20 @@ def test_the_page_begins_with_them(lang):
         "#step=5&amp;request=b", "#step=2&amp;request=b", "#step=1&amp;request=a", "#step=4&amp;request=b"
     ]  # fmt: skip
     assert len(re.findall("<li>", part)) == 4
+
+
+def test_rows_are_in_one_order_and_hits_are_told_apart():
+    """Sampled tokens are in the order of scheduling; hits of a resumed request are apart from those of its prompt."""
+    scheduled = {"user-7": (6, 16, "prefill"), "user-12": (6, 16, "prefill")}
+    drawn = {names.STEP_SAMPLED: ["user-12", "user-7"], names.STEP_SAMPLED_IDS: [5, 6]}
+    hits = dict.fromkeys(scheduled, 16)
+    more = {names.STEP_NEW: ["user-7"], names.STEP_RESUMED: ["user-12"], **drawn}
+    data = run_data(a_trace(a_step(1, scheduled, hits=hits, more=more)))
+    assert [row[:2] for row in data["engines"][0]["steps"][0]["sampled"]] == [[0, 6], [1, 5]]
+    assert [(row["tiny"], row.get("hit"), row.get("hitAgain")) for row in data["requests"]] == [
+        ("7", 16, None),
+        ("12", None, 16),
+    ]
 
 
 def test_requests_of_one_id_keep_their_own_numbers():

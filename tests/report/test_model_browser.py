@@ -113,7 +113,10 @@ def test_the_section_follows_the_step(browser: Browser, page: Path):
 def test_programs_lead_to_requests_and_blocks(browser: Browser, page: Path):
     """A program is a sentence about its blocks; a click selects the request, and a block is that of the block map."""
     browser.click("[aria-label='Program (1, 1)']")
-    sentence = "Program (1, 1) reads 7 keys of request 1 in 1 block: 2 (block 2 holds 7 of 16)."
+    sentence = (
+        "Program (1, 1) reads 7 keys of request 1 in 1 block: 2 (block 2 holds 7 of 16). In this layer these are 896 B "
+        "of keys and values for the KV head, and 1.79 kB for the request's 2 KV heads."
+    )
     assert _text(browser, ".reading") == sentence
     assert browser.run("return location.hash") == "#step=2&request=1"
     browser.click("#model .request-chip.r0")

@@ -25,7 +25,7 @@ from tracellm.report.wording.titles import step_kind, time
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import Sampled, ScheduledRequest, Step
+from tracellm.trace.steps import Sampled, ScheduledRequest, Step, sampled_in_order
 
 __all__ = ["step_numbers", "step_text"]
 
@@ -100,6 +100,10 @@ class _StepView:
             for key in ("aborted", "new", "resumed", "preempted", "finished")
             if (ids := getattr(step, key))
         ]
+        left = [id for id in self._changes.released if id not in step.aborted and id not in step.preempted]
+        if left:
+            key = "dropped" if step.kind == "empty" else "released"
+            found.append(self._text(f"page.change.{key}", names=self._names(left)))
         if self._changes.evicted:
             found.append(self._text("page.change.evicted", n=len(self._changes.evicted)))
         if step.span.error:
@@ -119,7 +123,7 @@ class _StepView:
         running = self._step.running
         title = self._text("page.running", n=len(running))
         if (limit := self._engine.settings.get("max_num_seqs", "")).isdigit():
-            title += f"{'' if self._lang == 'zh' else ' '}{self._text('page.running.limit', n=limit)}"
+            title += self._text("page.running.limit", n=limit)
         yield title
         scheduled = {request.request_id: request for request in self._step.requests}
         entries = [(request_id, self._share(request_id, scheduled.get(request_id))) for request_id in running]
@@ -132,7 +136,11 @@ class _StepView:
         else:
             first = scheduled.num_computed
             last = first + scheduled.num_tokens - 1
-            at = self._text("page.tokens.at", n=scheduled.num_tokens, **{"from": first, "to": last})
+            at = self._text(
+                "page.token.at" if first == last else "page.tokens.at",
+                n=scheduled.num_tokens,
+                **{"from": first, "to": last},
+            )
             notes = [f"{self._text('page.decode' if scheduled.phase == 'decode' else 'page.prefill')} {at}"]
             if hit := scheduled.prefix_hit_tokens:
                 notes.append(self._text("page.hit", n=hit, blocks=hit // (self._engine.block_size or hit)))
@@ -305,9 +313,7 @@ class _StepView:
             yield f"  {self._text('page.sampling.none')}"
             return
         yield f"  {self._text('steps.chosen')}"
-        batch = [request.request_id for request in step.requests]
-        in_order = sorted(step.sampled, key=lambda one: batch.index(one.request_id) if one.request_id in batch else 0)
-        shown, more = clip(in_order, _MOST_SAMPLES)
+        shown, more = clip(sampled_in_order(step), _MOST_SAMPLES)
         for sampled in shown:
             name = visible(sampled.request_id)
             indent = cell_len(name) + 4
@@ -315,9 +321,12 @@ class _StepView:
                 f"{name}  {_candidates(sampled, sampled.candidates, sampled.probability)}", 2, indent
             )
             if sampled.processors:
-                names = " ".join(map(visible, sampled.processors))
-                drawn = self._text("page.processors", names=names, n=sampled.tokens_left or 0,
-                                   p=percent(sampled.drawn_probability or 0))  # fmt: skip
+                names = ", ".join(map(visible, sampled.processors))
+                request = self._requests.get(sampled.request_id)
+                greedy = request is not None and dict(request.params).get("temperature") in ("0", "0.0")
+                key = "page.processors.greedy" if greedy else "page.processors"
+                p = percent(sampled.drawn_probability or 0)
+                drawn = self._text(key, names=names, n=sampled.tokens_left or 0, p=p)
                 yield from self._wrapped(drawn, indent, indent)
                 if sampled.drawn_listed != sampled.listed:
                     line = _candidates(sampled, sampled.drawn_candidates, sampled.drawn_probability)

@@ -23,6 +23,7 @@ __all__ = [
     "Step",
     "engine_key",
     "read_step",
+    "sampled_in_order",
     "step_around",
     "steps",
 ]
@@ -142,6 +143,12 @@ def step_around(trace: Trace, span: Span) -> Span | None:
     while around is not None and around.name != STEP_SPAN:
         around = trace.parent(around)
     return around
+
+
+def sampled_in_order(step: Step) -> list[Sampled]:
+    """Return the sampled tokens in the order in which their requests were scheduled; the recording may have another."""
+    places = {request.request_id: place for place, request in enumerate(step.requests)}
+    return sorted(step.sampled, key=lambda sampled: places.get(sampled.request_id, len(places)))
 
 
 def read_step(span: Span) -> Step:

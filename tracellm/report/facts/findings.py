@@ -1,7 +1,7 @@
 """Findings: the moments of a run that need an explanation, each with its step.
 
-Preemptions, requests that waited, prompts computed in pieces, prefix cache hits, shrinking batches, slow first tokens
-and slow steps. A report shows them first, since they answer the questions that people open it with.
+Preemptions, aborted requests, requests that waited, prompts computed in pieces, prefix cache hits, shrinking batches,
+slow first tokens and slow steps. A report shows them first, since they answer the questions that people open it with.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from tracellm.report.facts.requests import RequestsByStep, request_times
 from tracellm.report.facts.step_parts import parts_by_step
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
+from tracellm.trace.replay import BlockReplay
 from tracellm.trace.steps import Held, Step
 
 __all__ = ["Finding", "findings"]
@@ -45,7 +46,7 @@ def findings(trace: Trace) -> tuple[Finding, ...]:
     """Return all findings, engine by engine, kind by kind: preemptions in order, of other kinds the largest first."""
     found: list[Finding] = []
     for number, engine in enumerate(engines(trace)):
-        for kind in (_preemptions, _waits, _pieces, _hits, _shrinking):
+        for kind in (_preemptions, _aborts, _waits, _pieces, _hits, _shrinking):
             found += kind(number, engine)
     return (*found, *_slow_first_tokens(trace), *_slow_steps(trace))
 
@@ -55,20 +56,39 @@ def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
     computed: dict[str, int] = {}
     resumed: dict[tuple[str, int], tuple[Step, int]] = {}
     begun: dict[str, int] = {}
-    preempted: list[tuple[str, Step, int]] = []
+    preempted: list[tuple[str, Step, int, int]] = []
+    replay = BlockReplay(engine.block_size, prefix_caching=engine.prefix_caching)
     for step in engine.steps:
         for request_id in step.preempted:
-            preempted.append((request_id, step, computed.get(request_id, 0)))
+            blocks = len(replay.tables.get(request_id, ()))
+            preempted.append((request_id, step, computed.get(request_id, 0), blocks))
             begun[request_id] = step.index
+        replay.apply(step)
         for request in step.requests:
             if request.request_id in step.resumed and request.request_id in begun:
                 resumed[request.request_id, begun[request.request_id]] = step, request.prefix_hit_tokens
             computed[request.request_id] = request.num_computed + request.num_tokens
-    for request_id, step, tokens in preempted:
-        values = {"tokens": tokens}
+    for request_id, step, tokens, blocks in preempted:
+        values = {"tokens": tokens, "blocks": blocks}
         if (back := resumed.get((request_id, step.index))) is not None:
-            values |= {"resumed": back[0].index, "cached": back[1], "again": max(0, tokens - back[1])}
+            values |= {
+                "resumed": back[0].index,
+                "after": back[0].index - step.index,
+                "cached": back[1],
+                "again": max(0, tokens - back[1]),
+            }
         yield Finding("preempted", number, step.index, request_id, values, _held(step, request_id))
+
+
+def _aborts(number: int, engine: EngineFacts) -> Iterable[Finding]:
+    """Yield a finding for each request that was aborted, with the number of tokens that were sampled for it."""
+    sampled: Counter[str] = Counter()
+    for step in engine.steps:
+        for request_id in step.aborted:
+            yield Finding("aborted", number, step.index, request_id, {"tokens": sampled[request_id]})
+        for request_id in (*step.new, *step.aborted):
+            del sampled[request_id]
+        sampled.update(token.request_id for token in step.sampled)
 
 
 def _waits(number: int, engine: EngineFacts) -> Iterable[Finding]:

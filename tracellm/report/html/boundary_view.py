@@ -28,6 +28,7 @@ def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
             n=sum(crossing.count for crossing in crossed),
             bytes=byte_size(sum(crossing.bytes for crossing in crossed)),
         ),
+        "sockets": any(crossing.type == "ADD" for crossing in crossed),
     }
 
 

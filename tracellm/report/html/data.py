@@ -5,8 +5,10 @@ changed: js/run/replay.js makes the state of every step from them. js/run/data.j
 """
 
 import base64
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from tracellm.report.facts.engines import engines
@@ -25,7 +27,7 @@ from tracellm.report.wording.request_names import RequestNames
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import Sampled, Step
+from tracellm.trace.steps import Sampled, Step, sampled_in_order
 
 __all__ = ["encode", "page_texts", "run_data"]
 
@@ -33,6 +35,9 @@ MOST_CANDIDATES = 400_000
 """Candidates of all sampled tokens; later tokens are shown without theirs."""
 MOST_CHARACTERS = 20_000
 """Characters of one prompt or output."""
+
+_SHARED = re.compile(r".*[-_:/. ]", re.DOTALL)
+"""Beginning of a name, up to its last separator."""
 
 _TEXTS = ("page.", "step.", "held.", "finish.", "common.")
 """Beginnings of the keys of the texts that the views of a run show."""
@@ -59,6 +64,7 @@ def run_data(trace: Trace, variants: Mapping[str, Trace] | None = None, first: S
     for name, variant in (variants or {}).items():
         model = rows[0]["model"] if rows else {}
         rows += [{**row, "model": model} for row in _engines(variant, all_requests, candidates, what_if=name)]
+    all_requests.shorten()
     return {
         "engines": rows,
         "requests": all_requests.rows,
@@ -127,6 +133,15 @@ class _Requests:
         self.rows[number] = row
         return number
 
+    def shorten(self) -> None:
+        """Give each request a name without what all names begin with, up to a separator, for narrow cells."""
+        shown = [str(row.get("name", row["id"])) for row in self.rows]
+        letters = zip(min(shown, default=""), max(shown, default=""), strict=False)  # these two have least in common
+        shared = _SHARED.match("".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], letters)))
+        if shared and len(shown) > 1:
+            for row, name in zip(self.rows, shown, strict=True):
+                row["tiny"] = name[shared.end() :] or name
+
     def microseconds(self, time_ns: int) -> int:
         """Return a time as microseconds since the run's first span."""
         return (time_ns - self._start) // 1000
@@ -167,8 +182,10 @@ class _Numbers:
         """Add a recorded step's prefix cache hits and preemptions to the rows of its requests."""
         rows = self._all_requests.rows
         for request in step.requests:
-            if request.prefix_hit_tokens and request.request_id in step.new:
-                rows[self(request.request_id)]["hit"] = request.prefix_hit_tokens
+            if request.prefix_hit_tokens:
+                row = rows[self(request.request_id)]
+                key = "hit" if request.request_id in step.new else "hitAgain"
+                row[key] = row.get(key, 0) + request.prefix_hit_tokens
         for request_id in step.preempted:
             row = rows[self(request_id)]
             row["preemptions"] = row.get("preemptions", 0) + 1
@@ -266,7 +283,7 @@ def _step(step: Step, replay: BlockReplay, number: _Numbers, candidates: "_Candi
             "cached": [[cached.block, number(cached.request_id), cached.index] for cached in blocks.cached],
             "inconsistent": not blocks.consistent,
             "logits": step.logits_shape,
-            "sampled": [candidates.row(number(sampled.request_id), sampled) for sampled in step.sampled],
+            "sampled": [candidates.row(number(sampled.request_id), sampled) for sampled in sampled_in_order(step)],
             "error": step.span.error,
         }
     )
@@ -286,7 +303,7 @@ class _Candidates:
         row: list[Any] = [request, sampled.token_id, sampled.probability, self._listed(sampled.candidates)]
         if sampled.processors:
             drawn = [] if sampled.drawn_listed == sampled.listed else self._listed(sampled.drawn_candidates)
-            row += [" ".join(sampled.processors), sampled.tokens_left, sampled.drawn_probability, drawn]
+            row += [", ".join(sampled.processors), sampled.tokens_left, sampled.drawn_probability, drawn]
         return row
 
     def _listed(self, candidates: list[tuple[int, str, float]]) -> list[float]:

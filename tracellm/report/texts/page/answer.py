@@ -29,10 +29,15 @@ EN = {
     "finding.because": " Reason: {why}.",
     "finding.because.mostly": " Reason in {mostly} of them: {why}.",
     "finding.preempted.title": "{n:preemption|preemptions}",
-    "finding.preempted": "Request {request} was preempted after {tokens:computed token|computed tokens}.{because}",
-    "finding.resumed": " It resumed in step {resumed}: {again:token was|tokens were} computed again, {cached} came "
-    "from the prefix cache.",
+    "finding.preempted": "Request {request} was preempted after {tokens:computed token|computed tokens}, and lost "
+    "{blocks:KV cache block|KV cache blocks}.{because}",
+    "finding.resumed": " It resumed {after:step|steps} later, in step {resumed}: {again:token was|tokens were} "
+    "computed again, besides the newest one; {cached} came from the prefix cache.",
     "finding.not_resumed": " It did not resume.",
+    "finding.aborted.title": "{n:aborted request|aborted requests}",
+    "finding.aborted": "Request {request} left the engine before this step, when {tokens:token was|tokens were} "
+    "sampled: its caller cancelled it or stopped reading, or a stop string was found. Tokens sampled after that are "
+    "dropped.",
     "finding.waited.title": "{n:request|requests} waited",
     "finding.waited": "Request {request} waited for {steps:step|steps}.{because}",
     "finding.shrinking.title": "A shrinking batch",
@@ -67,7 +72,7 @@ ZH = {
     "answer.time.between": "step 之间",
     "answer.time.else": "前后及导入",
     "answer.time.steps": "{n:,} 个 step，中位数 {median}",
-    "answer.whatif": "如果",
+    "answer.whatif": "假如换一种设置",
     "answer.whatif.variant": "改为 {settings}：{steps_then:,} 个 step（原为 {steps_now:,} 个），"
     "{preempted_then:,} 次抢占（原为 {preempted_now:,} 次）。只重新调度，不运行模型，因此没有时间。",
     "answer.whatif.none": "`tracellm whatif RUN --max-num-batched-tokens 64` 用其他设置重新调度这些请求，"
@@ -77,9 +82,14 @@ ZH = {
     "finding.because": "原因：{why}。",
     "finding.because.mostly": "其中 {mostly:,} 个的原因：{why}。",
     "finding.preempted.title": "{n:,} 次抢占",
-    "finding.preempted": "请求 {request} 在计算了 {tokens:,} 个 token 后被抢占。{because}",
-    "finding.resumed": "第 {resumed} 步恢复：{again:,} 个 token 重新计算，{cached:,} 个来自前缀缓存。",
+    "finding.preempted": "请求 {request} 在计算了 {tokens:,} 个 token 后被抢占，失去 {blocks:,} 个 KV 缓存块。"
+    "{because}",
+    "finding.resumed": "{after:,} 个 step 之后（第 {resumed} 步）恢复：除最新的一个外，{again:,} 个 token 重新计算，"
+    "{cached:,} 个来自前缀缓存。",
     "finding.not_resumed": "之后没有恢复。",
+    "finding.aborted.title": "{n:,} 个请求被中止",
+    "finding.aborted": "请求 {request} 在这个 step 之前离开引擎，当时已采样 {tokens:,} 个 token："
+    "调用方取消了它或不再读取，或者出现了停止字符串。此后采样的 token 会被丢弃。",
     "finding.waited.title": "{n:,} 个请求等待过",
     "finding.waited": "请求 {request} 等待了 {steps:,} 个 step。{because}",
     "finding.shrinking.title": "批次缩小",

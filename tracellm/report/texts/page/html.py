@@ -60,6 +60,9 @@ EN = {
     "html.boundary.column.count": "Messages",
     "html.boundary.column.bytes": "Bytes",
     "html.boundary.column.time": "Transit time (median)",
+    "html.boundary.sockets": "ADD, ABORT and UTILITY go from a ROUTER socket of the client to a DEALER socket in the "
+    "engine core's thread process_input_sockets, which passes them on in input_queue. Results go through output_queue "
+    "to the thread process_output_sockets, and from its PUSH socket to a PULL socket of the client.",
     "html.boundary.lost": "{n:,} not received",
     "html.boundary.each": "{bytes} each",
     "html.boundary.what.ADD": "a new request: its tokens and sampling parameters",
@@ -164,6 +167,9 @@ ZH = {
     "html.boundary.column.count": "条数",
     "html.boundary.column.bytes": "字节",
     "html.boundary.column.time": "传输用时（中位数）",
+    "html.boundary.sockets": "ADD、ABORT、UTILITY 由客户端的 ROUTER 套接字发往引擎核心 process_input_sockets "
+    "线程的 DEALER 套接字，再经 input_queue 交给主线程。结果经 output_queue 到 process_output_sockets 线程，"
+    "由其 PUSH 套接字发往客户端的 PULL 套接字。",
     "html.boundary.lost": "{n:,} 条未被接收",
     "html.boundary.each": "每条 {bytes}",
     "html.boundary.what.ADD": "新请求：token 和采样参数",

@@ -112,8 +112,9 @@ EN = {
     "model.limit.none": "The machine's limit is not known: its peak is not recorded, and no part of the model has a "
     "time.",
     "model.limit.unknown": "The machine's limit is not known: tracellm has no data sheet of {device}.",
-    "model.limit.point": "{intensity} FLOPs per byte",
-    "model.limit.most": "at most {rate}",
+    "model.limit.possible": " {intensity} FLOPs per byte, at most {rate}; {verdict}",
+    "model.limit.measured": " {intensity} FLOPs per byte, {rate}: {share}; {verdict}",
+    "model.limit.whole": "The whole pass has {intensity} FLOPs per byte: {verdict}.",
     "model.limit.memory": "limited by memory",
     "model.limit.compute": "limited by arithmetic",
     "model.roofline.alt": "Roofline: FLOPs per second of each part against its FLOPs per byte; the list beside it "
@@ -123,7 +124,7 @@ EN = {
     "model.attention.lead": "A program computes the attention of one request for one KV head. It finds the keys and "
     "values in the blocks of the request's block table, the same blocks in every layer.",
     "model.attention.layout": "No launch of a Triton attention kernel was recorded in this step. Shown is one "
-    "program for each request and KV head, as (request, head).",
+    "program for each request and KV head, as (row in the batch, head).",
     "model.attention.grid": "was launched with a grid of {grid} programs.",
     "model.attention.reason.short_context": "Version 1: no context is long enough to be split.",
     "model.attention.reason.enough_programs": "Version 1: there are enough programs to keep the GPU busy.",
@@ -143,6 +144,8 @@ EN = {
     "model.attention.program": "Program {name}",
     "model.attention.reads": "Program {name} reads {keys:key|keys} of request {request} in {n:block|blocks}: {blocks}"
     " (block {last} holds {used} of {size}).",
+    "model.attention.bytes": "In this layer these are {own} of keys and values for the KV head, and {bytes} for the "
+    "request's {heads:KV head|KV heads}.",
     "model.attention.block": "Block {block}: positions {first} to {last}, {used} of {size} slots are read",
     "model.attention.slots": "{n:slot|slots}: {slots}",
     "model.attention.slot": "slot {slot} = block {block}, offset {offset}",
@@ -264,8 +267,9 @@ ZH = {
     "一部分的单次调用。每字节 {ridge} FLOPs 以上受算力限制。真正的上限不低于此。",
     "model.limit.none": "不知道机器的上限：没有记录峰值，模型的各部分也没有用时。",
     "model.limit.unknown": "不知道机器的上限：tracellm 没有 {device} 的数据手册。",
-    "model.limit.point": "每字节 {intensity} FLOPs",
-    "model.limit.most": "至多 {rate}",
+    "model.limit.possible": "：每字节 {intensity} FLOPs，至多 {rate}；{verdict}",
+    "model.limit.measured": "：每字节 {intensity} FLOPs，{rate}，达到上限的 {share}；{verdict}",
+    "model.limit.whole": "整个前向计算每字节 {intensity} FLOPs：{verdict}。",
     "model.limit.memory": "受内存限制",
     "model.limit.compute": "受算力限制",
     "model.roofline.alt": "roofline：各部分每秒的 FLOPs 与每字节 FLOPs；旁边的列表有相同的数字。",
@@ -274,7 +278,7 @@ ZH = {
     "model.attention.lead": "一个 program 计算一个请求在一个 KV head 上的 attention。它按请求的块表在各块中找到 key "
     "和 value，每一层读取的块都相同。",
     "model.attention.layout": "这个 step 没有记录 Triton attention kernel 的启动。下面按每个请求、每个 KV head 一个 "
-    "program 展示，记作 (请求, head)。",
+    "program 展示，记作 (批次中的行, head)。",
     "model.attention.grid": "以 {grid} 个 program 的 grid 启动。",
     "model.attention.reason.short_context": "版本 1：没有长到需要切分的上下文。",
     "model.attention.reason.enough_programs": "版本 1：program 的数量足以让 GPU 满载。",
@@ -293,6 +297,8 @@ ZH = {
     "model.attention.program": "program {name}",
     "model.attention.reads": "program {name} 读取请求 {request} 的 {keys} 个 key，分布在 {n} 个块中：{blocks}"
     "（块 {last} 中有 {used} / {size} 个）。",
+    "model.attention.bytes": "这一层中，该 KV head 要读 {own} 的 key 和 value，"
+    "请求的全部 {heads} 个 KV head 共 {bytes}。",
     "model.attention.block": "块 {block}：位置 {first} 到 {last}，读取 {used} / {size} 个 slot",
     "model.attention.slots": "{n} 个 slot：{slots}",
     "model.attention.slot": "slot {slot} = 块 {block}，偏移 {offset}",

@@ -1,7 +1,7 @@
 /** Panel of paged attention in a step: the grid of programs, the blocks that each reads, and the slots that are written. */
 
 import { h, scrollFrame } from "../base/dom.js";
-import { number } from "../base/quantities.js";
+import { byteSize, number } from "../base/quantities.js";
 import { formatRanges } from "../base/ranges.js";
 import { hasText, t, visible } from "../base/text.js";
 import { colour, requestButton, shortName } from "../run/names.js";
@@ -34,7 +34,7 @@ const MOST_BLOCKS_READ = 24;
  */
 export function attentionPanel(input) {
   const { replay, state, model, times, calls, choice } = input;
-  const [, , kvHeads = 1, , window = 0] = (model && layerAttention(model, choice.layer ?? 0)) ?? [];
+  const [, , kvHeads = 1, headSize = 0, window = 0] = (model && layerAttention(model, choice.layer ?? 0)) ?? [];
   const launches = calls && times ? distinctLaunches(calls, times.launches) : [];
   const grids = attentionGrids(state, replay.engine, launches, window);
   return h(
@@ -42,7 +42,7 @@ export function attentionPanel(input) {
     { class: "panel wide", "data-shows": "attention" },
     h("h4", {}, t("model.attention"), " ", h("small", {}, t("model.attention.lead"))),
     ...(grids.length
-      ? grids.flatMap(({ launch, reads }, i) => [launch ? launchSentence(launch, reads) : h("p", {}, t("model.attention.layout")), ...programGrid(input, reads, kvHeads, i)])
+      ? grids.flatMap(({ launch, reads }, i) => [launch ? launchSentence(launch, reads) : h("p", {}, t("model.attention.layout")), ...programGrid(input, reads, kvHeads, i, 2 * headSize * (model?.kvSize ?? 0))])
       : [h("p", { class: "empty" }, t(emptyReason(input)))]),
   );
 }
@@ -91,8 +91,9 @@ function launchSentence(launch, reads) {
  * @param {Read[]} reads
  * @param {number} heads
  * @param {number} grid number of the grid in the step
+ * @param {number} keyBytes bytes of a key and its value for one head; 0 if the model was not recorded
  */
-function programGrid(input, reads, heads, grid) {
+function programGrid(input, reads, heads, grid, keyBytes) {
   const { run, replay, state, choice } = input;
   const { request, block: marked } = selected(run);
   const shownHeads = Math.min(heads, MOST_KV_HEADS);
@@ -102,7 +103,7 @@ function programGrid(input, reads, heads, grid) {
   const head = chosen?.head ?? 0;
   const size = replay.engine.blockSize;
   return [
-    h("p", { class: "reading", role: "status" }, programSentence(input, reads[place], head)),
+    h("p", { class: "reading", role: "status" }, programSentence(input, reads[place], head), keyBytes > 0 && ` ${bytesSentence(reads[place], heads, keyBytes)}`),
     scrollFrame(
       t("model.attention"),
       h(
@@ -194,6 +195,17 @@ function programSentence({ run, replay }, read, head) {
     used: read.last,
     size: replay.engine.blockSize,
   });
+}
+
+/**
+ * Return the bytes that a request's programs read in a layer, as a sentence.
+ * @param {Read} read
+ * @param {number} heads
+ * @param {number} keyBytes
+ */
+function bytesSentence(read, heads, keyBytes) {
+  const own = (read.stop - read.first) * keyBytes;
+  return t("model.attention.bytes", { own: byteSize(own), heads, bytes: byteSize(own * heads) });
 }
 
 /**

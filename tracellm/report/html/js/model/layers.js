@@ -164,7 +164,7 @@ function layerPanel(input, layer, every) {
  * Return the limit, and each kind of part in the roofline chart.
  * @param {PanelInput} input
  */
-function limitPanel({ forward, timed: launched, limit, model }) {
+function limitPanel({ forward, timed: launched, limit, model, total: whole }) {
   const all = allParts(forward);
   const timed = onCpu(model) ? launched : [];
   const points = [...new Set(all.map(({ kind }) => kind))].flatMap((kind) => {
@@ -187,6 +187,10 @@ function limitPanel({ forward, timed: launched, limit, model }) {
         : t(onCpu(model) || !model.deviceName ? "model.limit.none" : "model.limit.unknown", { device: visible(model.deviceName ?? "") }),
     ),
     limit &&
+      whole.flops &&
+      whole.bytes &&
+      h("p", {}, t("model.limit.whole", { intensity: threeDigits(whole.flops / whole.bytes), verdict: verdict(whole.flops / whole.bytes, limit) })),
+    limit &&
       shown.length > 0 &&
       h(
         "div",
@@ -200,16 +204,26 @@ function limitPanel({ forward, timed: launched, limit, model }) {
               "li",
               {},
               h("strong", {}, label),
-              ` ${t("model.limit.point", { intensity: threeDigits(intensity) })}, `,
-              flops === null
-                ? t("model.limit.most", { rate: rate(attainable(limit, intensity), "FLOP/s") })
-                : `${rate(flops, "FLOP/s")}: ${percent(limitShare(work.flops ?? 0, work.bytes ?? 0, us / 1e6, limit))}`,
-              `; ${t(intensity < limit.flops / limit.bytes ? "model.limit.memory" : "model.limit.compute")}`,
+              t(flops === null ? "model.limit.possible" : "model.limit.measured", {
+                intensity: threeDigits(intensity),
+                rate: rate(flops ?? attainable(limit, intensity), "FLOP/s"),
+                share: percent(limitShare(work.flops ?? 0, work.bytes ?? 0, us / 1e6, limit)),
+                verdict: verdict(intensity, limit),
+              }),
             ),
           ),
         ),
       ),
   );
+}
+
+/**
+ * Return the limit that work of this intensity meets.
+ * @param {number} intensity FLOPs per byte
+ * @param {import("./roofline.js").Limit} limit
+ */
+function verdict(intensity, limit) {
+  return t(intensity < limit.flops / limit.bytes ? "model.limit.memory" : "model.limit.compute");
 }
 
 /**

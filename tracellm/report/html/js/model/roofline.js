@@ -17,7 +17,7 @@ import { t } from "../base/text.js";
  */
 
 const MOST_TICKS = 7;
-const CHART = { width: 560, height: 300, left: 76, right: 14, top: 12, bottom: 40 };
+const CHART = { width: 560, height: 300, left: 92, right: 14, top: 12, bottom: 40 };
 
 /**
  * Return the FLOPs per second that the limit allows at an intensity.

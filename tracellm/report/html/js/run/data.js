@@ -6,6 +6,7 @@
  *
  * @typedef {object} Request
  * @property {string} id
+ * @property {string} [tiny] the name without what all names begin with
  * @property {string} [name] its id without random digits
  * @property {number} [at] its submission
  * @property {number} [us] from there to its end
@@ -16,6 +17,7 @@
  * @property {number} [numPrompt]
  * @property {number} [numOutput]
  * @property {number} [hit] tokens of its prompt from the prefix cache
+ * @property {number} [hitAgain] those found when it resumed after a preemption
  * @property {number} [preemptions]
  * @property {number} [queued] microseconds from its submission to its first step
  * @property {number} [prefill] from there to its first token

@@ -33,11 +33,11 @@ export function shortName(request) {
 }
 
 /**
- * Return a request's name for a cell of a few characters: without what all requests of a server share.
+ * Return a request's name for a cell of a few characters: without what the names of all requests begin with.
  * @param {import("./data.js").Request} request
  */
 export function tinyName(request) {
-  return shortName(request).replace(/^(?:chat)?cmpl-(?=.)/, "").replace(/-0$/, "");
+  return (request.tiny ?? shortName(request)).replace(/-0$/, "");
 }
 
 /**
@@ -88,6 +88,6 @@ export function finishReason(code) {
  * @param {number} blockSize
  */
 export function computedTokens([, tokens, computed, , hit], blockSize) {
-  const range = t("page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 });
+  const range = t(tokens === 1 ? "page.token.at" : "page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 });
   return hit ? `${range} · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (blockSize || hit)) })}` : range;
 }

@@ -131,7 +131,7 @@ export function vllmChanges(before, after) {
   if (before.file !== after.file) found.push(["moved", { from: before.file, to: after.file }]);
   const renamed = before.part && !after.part ? "split" : !before.part && after.part ? "merged" : "renamed";
   if (before.name !== after.name) found.push([renamed, { from: before.name, to: after.name }]);
-  if (before.part || after.part) return found;
+  if (Boolean(before.part) !== Boolean(after.part)) return found;
   const differences = signatureDifferences(before, after);
   if (before.lines !== after.lines) differences.push(["lines", { from: before.lines, to: after.lines }]);
   return [...found, ...differences];

@@ -179,7 +179,7 @@ function blockDetails(run, replay, state, used) {
             content ? ` · ${t("page.block.hashed")}` : "",
           ),
           blockTokens(run, replay, state, block, holder, index),
-          replay.engine.prefixCaching && hashChain(run, replay, state, holder, index),
+          replay.engine.prefixCaching && content && hashChain(run, replay, state, holder, index),
         ),
     blockHistory(run, replay, block),
   );

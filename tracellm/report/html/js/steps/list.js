@@ -2,7 +2,7 @@
 
 import { h } from "../base/dom.js";
 import { duration, number } from "../base/quantities.js";
-import { t, visible } from "../base/text.js";
+import { t, tokenText } from "../base/text.js";
 import { heldReason, shortName } from "../run/names.js";
 import { phases } from "../run/replay.js";
 import { select, selected } from "../run/selection.js";
@@ -66,7 +66,7 @@ function stepRow(run, step, index) {
   const waiting = (step.waiting?.length ?? 0) + (step.moreWaiting ?? 0);
   const held = step.held?.find(([r]) => step.waiting?.includes(r));
   const why = held ? heldReason(held[1], held[2], run.requests[held[0]].id) : "";
-  const texts = (step.sampled ?? []).map((row) => (row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•")));
+  const texts = (step.sampled ?? []).map((row) => (row[1] === null ? "•" : tokenText(run.tokens[row[1]])));
   /** @param {string} column @param {...(Node | string)} content */
   const cell = (column, ...content) => h("span", { role: "cell", class: `at-${column}` }, ...content);
   const known = step.kind !== "unknown";
@@ -86,7 +86,7 @@ function stepRow(run, step, index) {
     cell("blocks", known ? `${number(used)} / ${number(step.total ?? 0)}` : "?"),
     cell("time", step.us === undefined ? "" : duration(step.us), step.recording ? h("small", {}, ` ${t("page.list.recording", { time: duration(step.recording) })}`) : ""),
     cell("changes", changeSentences(run, step).join(" ")),
-    cell("sampled", texts.slice(0, MOST_TEXTS).join(" · ") + (texts.length > MOST_TEXTS ? " …" : "")),
+    cell("sampled", texts.slice(0, MOST_TEXTS).join("  ") + (texts.length > MOST_TEXTS ? " …" : "")),
   );
 }
 

@@ -28,7 +28,7 @@ export function runningPanel(run, state) {
   const { maxNumSeqs: limit, blockSize } = run.engines[selected(run).engine];
   return queuePanel(
     "running",
-    t("page.running", { n: running.length }) + (limit ? ` ${t("page.running.limit", { n: limit })}` : ""),
+    t("page.running", { n: running.length }) + (limit ? t("page.running.limit", { n: limit }) : ""),
     running.map((r) => {
       const row = scheduled.get(r);
       const why = held.get(r);

@@ -1,7 +1,7 @@
 /** All requests as a table that can be sorted, and the selected one: its first token explained, its tokens by step. */
 
 import { h, scrollFrame } from "../base/dom.js";
-import { duration, number } from "../base/quantities.js";
+import { duration, number, threeDigits } from "../base/quantities.js";
 import { t, tokenText, visible } from "../base/text.js";
 import { finishReason, requestButton } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
@@ -115,7 +115,8 @@ function requestRow(run, r) {
       if (column === "reason") return h("td", label, request.reason ? finishReason(request.reason) : t("page.requests.open"));
       const found = Number(value(request));
       const shown = TIMES.includes(column) ? (found < 0 ? "" : duration(found)) : number(found);
-      return h("td", { class: "number", ...label }, shown);
+      const again = column === "hit" && request.hitAgain ? t("page.requests.again", { n: request.hitAgain }) : "";
+      return h("td", { class: "number", ...label }, shown, again && h("small", {}, ` ${again}`));
     }),
   );
 }
@@ -141,7 +142,7 @@ function requestDetails(run, replay, r) {
       : h(
           "div",
           {},
-          h("p", { class: "sum" }, t("page.first.token", { time: duration(request.first), queued: duration(queued), prefill: duration(prefill) })),
+          h("p", { class: "sum" }, ...firstToken(request)),
           h(
             "div",
             { class: "budget time-bar", role: "img", "aria-label": t("page.requests.first") },
@@ -185,4 +186,17 @@ function requestDetails(run, replay, r) {
         )
       : null,
   );
+}
+
+/**
+ * Return sentences about the time to the first token, and the pace of the others.
+ * @param {Request} request
+ */
+function firstToken({ first = 0, queued = 0, prefill = 0, decode, numOutput = 0 }) {
+  const sentences = [t("page.first.token", { time: duration(first), queued: duration(queued), prefill: duration(prefill) })];
+  if (decode && numOutput > 1) {
+    const each = decode / (numOutput - 1);
+    sentences.push(" ", t("page.pace", { time: duration(each), rate: threeDigits(1e6 / each) }));
+  }
+  return sentences;
 }

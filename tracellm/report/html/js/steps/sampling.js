@@ -50,7 +50,7 @@ function sampleOf(run, replay, [r, tokenId, probability, candidates, processors,
       typeof probability === "number" ? ` ${percent(probability)}` : "",
     ),
     candidates?.length ? candidateBars(run, candidates, tokenId) : null,
-    processors && h("p", { class: "how" }, t("page.processors", { names: visible(processors), n: left ?? 0, p: percent(drawnProbability ?? 0) })),
+    processors && h("p", { class: "how" }, t(isGreedy(run.requests[r]) ? "page.processors.greedy" : "page.processors", { names: visible(processors), n: left ?? 0, p: percent(drawnProbability ?? 0) })),
     drawn?.length ? candidateBars(run, drawn, tokenId) : null,
     output.length ? textSoFar(run, r, output) : null,
   );
@@ -104,4 +104,12 @@ function textSoFar(run, r, output) {
       ),
     ),
   );
+}
+
+/**
+ * Return whether a request takes the likeliest token, without chance.
+ * @param {import("../run/data.js").Request} request
+ */
+function isGreedy({ params = [] }) {
+  return params.some(([name, value]) => name === "temperature" && Number(value) === 0);
 }

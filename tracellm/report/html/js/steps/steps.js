@@ -214,6 +214,8 @@ export function changeSentences(run, step) {
   if (step.finished?.length) {
     found.push(t("page.change.finished", { n: step.finished.length, names: names(step.finished.map(([r]) => r)) }));
   }
+  const left = (step.released ?? []).filter((r) => !step.aborted?.includes(r) && !step.preempted?.includes(r));
+  if (left.length) found.push(t(step.kind === "empty" ? "page.change.dropped" : "page.change.released", { names: names(left) }));
   if (step.evicted?.length) found.push(t("page.change.evicted", { n: step.evicted.length }));
   if (step.error) found.push(t("step.failed", { error: visible(step.error) }));
   return found;
