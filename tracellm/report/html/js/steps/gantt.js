@@ -123,7 +123,7 @@ export function ganttPicture(run, width, columns) {
     h(
       "ul",
       { class: "legend" },
-      ...Object.entries(KINDS).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), t(key))),
+      ...Object.entries(KINDS).map(([kind, key]) => h("li", {}, h("i", { class: `gantt-key ${kind}` }), h("span", {}, t(key)))),
       differing.size > 0 && h("li", {}, h("i", { class: "gantt-key differs" }), t("diff.page.differs")),
       differing.size > 0 && h("li", {}, h("i", { class: "gantt-key first" }, "≠"), t("diff.page.first")),
     ),
