@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FLOORS = ["engine", "trace", "probes", "report", "cli"]
+FLOORS = ["engine", "trace", "probes", "report", "cli", "notebook"]
 """Floors from the ground up."""
 
 ROOMS = {
@@ -68,7 +68,7 @@ def files_of(floor: str) -> list[Path]:
 def test_imports_never_run_upward(floor: str) -> None:
     """A floor imports itself, the floors below it, and only the version from the top-level package."""
     allowed = {floor, *BESIDE[floor]} if floor in BESIDE else set(FLOORS[: FLOORS.index(floor) + 1])
-    if floor == "cli":
+    if floor in ("cli", "notebook"):
         allowed |= set(BESIDE)
     if floor == "trace":
         allowed.discard("engine")  # a recording can be read without the engine

@@ -16,11 +16,12 @@ from os import environ as _environ
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracellm.cli.explanation import explain
     from tracellm.engine.entrypoints.llm import LLM
     from tracellm.engine.frontend.async_llm import AsyncLLM
     from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
     from tracellm.engine.sample.sampling_params import SamplingParams, StructuredOutputsParams
+    from tracellm.notebook.explain import explain
+    from tracellm.notebook.run import Run, open_run
     from tracellm.probes import probe
 
 __version__ = "0.1.0"
@@ -30,10 +31,12 @@ __all__ = [
     "AsyncLLM",
     "CompletionOutput",
     "RequestOutput",
+    "Run",
     "SamplingParams",
     "StructuredOutputsParams",
     "__version__",
     "explain",
+    "open_run",
     "probe",
 ]
 
@@ -45,7 +48,9 @@ _HOMES = {
     "RequestOutput": "tracellm.engine.frontend.outputs",
     "CompletionOutput": "tracellm.engine.frontend.outputs",
     "probe": "tracellm.probes",
-    "explain": "tracellm.cli.explanation",
+    "explain": "tracellm.notebook.explain",
+    "open_run": "tracellm.notebook.run",
+    "Run": "tracellm.notebook.run",
 }
 """Module of each lazily imported name."""
 

@@ -33,17 +33,17 @@ def test_a_block_is_recorded_and_explained(tmp_path: Path, capsys: pytest.Captur
     assert run.folder == tmp_path / "run"
     assert (run.folder / "report.html").exists()
     assert json.loads((run.folder / "run.json").read_text())["status"] == "finished"
-    assert "greet" in run.calltree()
+    assert "greet" in run.tree()
     assert "greet" in run.sequence()
-    assert isinstance(run.steps(), str)
+    assert str(run.steps)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_notebook_shows_what_to_ask_for(tmp_path: Path) -> None:
-    """The repr has the run folder and the methods for its views."""
-    assert repr(tracellm.explain(tmp_path / "run")) == (
-        f"<tracellm run in {tmp_path / 'run'}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
-    )
+def test_a_run_shows_what_to_ask_for(tmp_path: Path) -> None:
+    """The repr of a run has its folder and the names of its parts."""
+    with tracellm.explain(tmp_path / "run") as run:
+        assert repr(run) == f"<run in {tmp_path / 'run'}, being recorded>"
+    assert repr(run).startswith(f"<run in {tmp_path / 'run'}: .steps, .requests")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_notebooks_run_is_called_notebook(tmp_path: Path, monkeypatch: pytest.
     """A run in a notebook is named after it, not after the kernel's launcher."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["/lib/ipykernel_launcher.py", "-f", "kernel.json"])
-    assert tracellm.explain().folder.name.startswith("notebook-")
+    assert tracellm.explain().run.folder.name.startswith("notebook-")
 
 
 def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Command) -> None:
@@ -114,8 +114,8 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
         "Recorded with --only Scheduler --skip 'Msgpack*'; ",
         "At least the last 2 calls of each process were kept",
     )
-    assert all(said in run.steps() for said in (why, chosen, kept))
-    assert all(said in run.calltree() for said in (chosen, kept))
+    assert all(said in str(run.steps) for said in (why, chosen, kept))
+    assert all(said in run.tree() for said in (chosen, kept))
     assert all(f"\n%% {said}" in run.sequence() for said in (chosen, kept))
     page = html.unescape((run.folder / "report.html").read_text())
     assert all(said in page for said in (why, chosen, kept))
@@ -199,7 +199,7 @@ def test_one_recording_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="under way"), tracellm.explain(tmp_path / "second"):
             pass
         greet("you")
-    assert "greet" in run.calltree()
+    assert "greet" in run.tree()
 
 
 def test_the_console_log_is_there_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,4 @@
-"""One explained run: its recording, manifest (run.json) and reports. Used by `run`, `serve` and notebooks.
-
-In a notebook: `with tracellm.explain() as run: LLM().generate("Hello")`, and then `print(run.calltree())`.
-"""
+"""One explained run: its recording, manifest (run.json) and reports; of `run`, `serve` and `tracellm.explain()`."""
 
 import os
 import platform
@@ -11,21 +8,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tracellm import __version__
 from tracellm.cli.errors import describe, print_error
 from tracellm.cli.explanations_seen import explanations_seen, remember_explanations
 from tracellm.cli.folders import ConversionProgress, new_run_folder
-from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
+from tracellm.cli.options import Convert, Options
 from tracellm.cli.reports import (
-    calltree_text,
     matching_classes,
     print_problems,
     recorded_classes,
-    sequence_text,
-    steps_text,
     write_reports,
 )
 from tracellm.probes.catalog.coverage import vllm_version
@@ -38,15 +31,13 @@ from tracellm.trace.model import Trace
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import SCHEMA, RunFolder, RunFolderError, write_manifest
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation"]
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
-_PYTHONS_OWN = {"": "interactive", "-": "stdin", "-c": "command", "-m": "module"}
-"""Names for programs without a file, by what Python puts into `sys.argv[0]`."""
 
 
 class Explanation:
-    """A recording and the reports made of it; `start` and `end` it, or use it as a context manager."""
+    """A recording and the reports made of it; `start` and `end` it."""
 
     def __init__(
         self,
@@ -188,100 +179,6 @@ class Explanation:
         self._console.finish(self._manifest, report, trace)
         if self._console.has_explained:
             remember_explanations()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.end(exit_status=0 if error is None else 1, error=error)
-
-    def __repr__(self) -> str:
-        """Return the line that a notebook shows: the run folder, and the methods for its views."""
-        return f"<tracellm run in {self.shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
-
-    def calltree(self) -> str:
-        """Return the call tree, from the user's line down to the kernels. Call it after the `with` block."""
-        return calltree_text(RunFolder.open(self.folder), self.lang)
-
-    def sequence(self, *, detail: Level | None = None, focus: str | Sequence[str] = ()) -> str:
-        """Return the sequence diagram, as Mermaid. `focus` limits it to these classes, their callers and callees.
-
-        Raises:
-            CommandError: `detail` is not a level, or a class in `focus` has no call in the run.
-        """
-        run = RunFolder.open(self.folder)
-        return sequence_text(run, self.lang, detail=level_of(detail), focus=_as_list(focus))
-
-    def steps(self) -> str:
-        """Return the table of the engine's steps."""
-        return steps_text(RunFolder.open(self.folder), self.lang)
-
-
-def explain(
-    out: str | os.PathLike[str] | None = None,
-    *,
-    lang: str | None = None,
-    detail: Level | None = None,
-    focus: str | Sequence[str] = (),
-    only: str | Sequence[str] = (),
-    skip: str | Sequence[str] = (),
-    ring: int | None = None,
-    keep_text: bool = True,
-    quiet: bool = True,
-) -> Explanation:
-    """Record and explain the body of a `with` block: `with tracellm.explain() as run: ...`.
-
-    Args:
-        out: run folder: new, empty, or of an earlier run. Default: a new one in `tracellm-runs/`.
-        lang: `en` or `zh`. Default: TRACELLM_LANG, then the locale.
-        detail: level to record and draw: request, step, layer or kernel. Default: record every level, draw the most
-            useful calls.
-        focus: classes to record at every level; other classes are recorded to `detail`, by default to steps.
-            sequence.mmd shows only these classes, their callers and callees.
-        only: record only what matches one of these patterns: a `Class.method`, a `Class`, a function or a module, with
-            `*` and `?` as in file names.
-        skip: patterns of what is not recorded.
-        ring: number of spans to keep for each process, the last ones. Default: all.
-        keep_text: False leaves prompts and generated text out of the recording.
-        quiet: False prints the console log on stderr, as `tracellm run --explain` does.
-
-    Raises:
-        CommandError: the run folder cannot be written, `lang` or `detail` is unknown, a pattern of `only` or `skip`
-            matches nothing that can be recorded, or `ring` is less than one.
-    """
-    language = choose_language(lang)
-    detail = level_of(detail)
-    selection = selection_of(language, detail, *(_as_list(names) for names in (focus, only, skip)))
-    kept = ring_of(ring)
-    script = _program_name(sys.argv[0])
-    return Explanation(
-        new_run_folder(Path(script).stem, None if out is None else Path(out)),
-        script=script,
-        argv=[script],
-        lang=language,
-        detail=detail,
-        selection=selection,
-        ring=kept,
-        keep_text=keep_text,
-        quiet=quiet,
-    )
-
-
-def _program_name(argv0: str) -> str:
-    """Return the name of the running program, from `sys.argv[0]`."""
-    path = Path(argv0)
-    if path.name.endswith("kernel_launcher.py"):  # ipykernel's, and Colab's
-        return "notebook"
-    if path.name == "__main__.py":  # python -m package
-        return path.parent.name
-    return _PYTHONS_OWN.get(argv0, path.name)
-
-
-def _as_list(names: str | Sequence[str]) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names
 
 
 def _new_console(lang: Language, *, quiet: bool, brief: bool, live: bool, verbose: bool) -> Console:

@@ -1,6 +1,7 @@
 """`tracellm whatif`: schedules a recorded run again under other settings, without its model."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from tracellm.cli.stdout import print_out, width_of_terminal
 from tracellm.report.texts import Language, text
 from tracellm.trace.run_folder import RunFolder
 
-__all__ = ["whatif"]
+__all__ = ["add_variant", "whatif"]
 
 
 @click.command(cls=Command, usage=["[RUN]", "--SETTING VALUE ..."], help="cli.help.whatif")
@@ -35,9 +36,29 @@ def whatif(name: str | None, lang: Language, **settings: Any) -> int:
         CommandError: no such run, no setting, a setting out of range, or a run that cannot be scheduled again.
     """
     changes = {setting: value for setting, value in settings.items() if value is not None}
+    run = open_run(name, lang)
+    width = width_of_terminal() if sys.stdout.isatty() else FILE_WIDTH
+    _, shown = add_variant(run, changes, lang, width)
+    print_out(shown)
+    missing_reports = write_reports(run, lang, only=("report.html",))
+    if not missing_reports:
+        print_out("\n" + text(lang, "whatif.report", path=run.path / "report.html"))
+    return 1 if missing_reports or run.problems else 0
+
+
+def add_variant(run: RunFolder, changes: Mapping[str, Any], lang: Language, width: int = FILE_WIDTH) -> tuple[str, str]:
+    """Schedule a run again under these settings, keep the variant in its folder, and return its name and summary.
+
+    Raises:
+        CommandError: no setting, one that is out of range, a run that cannot be scheduled again, or a folder that
+            cannot be written.
+    """
     if not changes:
         raise CommandError("whatif.nothing")
-    run = open_run(name, lang)
+    known = [param.name for param in whatif.params if param.name not in ("name", "lang")]
+    for setting in changes:
+        if setting not in known:
+            raise CommandError("whatif.unknown", setting=setting, known=", ".join(map(str, known)))
     _check(run)
     from tracellm.engine.config.errors import EngineError
     from tracellm.whatif.summary import summary
@@ -54,12 +75,7 @@ def whatif(name: str | None, lang: Language, **settings: Any) -> int:
         write_variant(run.path, variant_name(changes), variants, max(span.end_ns for span in run.trace.spans))
     except OSError as error:
         raise CommandError("out_unwritable", path=run.path, reason=error.strerror) from None
-    width = width_of_terminal() if sys.stdout.isatty() else FILE_WIDTH
-    print_out(summary(variant_name(changes), variants, lang, width))
-    missing_reports = write_reports(run, lang, only=("report.html",))
-    if not missing_reports:
-        print_out("\n" + text(lang, "whatif.report", path=run.path / "report.html"))
-    return 1 if missing_reports or run.problems else 0
+    return variant_name(changes), summary(variant_name(changes), variants, lang, width)
 
 
 def _check(run: RunFolder) -> None:
