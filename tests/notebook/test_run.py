@@ -4,66 +4,18 @@ import html
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tracellm
-from tracellm import LLM, Run, SamplingParams
+from tests.notebook.conftest import Recorded
 from tracellm.cli.errors import CommandError
-from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 from tracellm.notebook.requests import Stage
 from tracellm.report.html.data import run_data
 from tracellm.trace.steps import steps as trace_steps
 
-PROMPTS = ["The capital of France is", "Count from one to twenty in words. " * 3, "The largest ocean is", "Hello"]
-PARAMS = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in (30, 40, 24, 12)]
-SETTINGS: dict[str, Any] = {
-    "dtype": "float32",
-    "num_gpu_blocks_override": 7,
-    "max_num_batched_tokens": 16,
-    "max_num_seqs": 3,
-    "max_model_len": 96,
-}
 
-Inputs = dict[str, tuple[list[int], list[int], list[int], list[int]]]
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Inputs], list[Any]]:
-    """A run with waiting, chunked prefill and preemption; the model runner's inputs of each step; the outputs."""
-    inputs: list[Inputs] = []
-    build = GPUModelRunner._build_attention_metadata
-
-    def spy(self: GPUModelRunner, prepared: Any) -> Any:
-        metadata = build(self, prepared)
-        own = next(iter(metadata.values()))
-        starts = own.query_start_loc.tolist()
-        inputs.append(
-            {
-                request_id: (
-                    prepared.input_ids[first:last].tolist(),
-                    prepared.positions[first:last].tolist(),
-                    own.slot_mapping[first:last].tolist(),
-                    own.block_table[row, : -(-int(own.seq_lens[row]) // 16)].tolist(),
-                )
-                for row, (request_id, first, last) in enumerate(
-                    zip(self.input_batch.req_ids, starts, starts[1:], strict=False)
-                )
-            }
-        )
-        return metadata
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GPUModelRunner, "_build_attention_metadata", spy)
-        with tracellm.explain(tmp_path_factory.mktemp("runs") / "run", lang="en") as run:
-            llm = LLM(**SETTINGS)
-            inputs.clear()  # of the warm-up
-            outputs = llm.generate(PROMPTS, PARAMS, use_tqdm=False)
-    return run, inputs, outputs
-
-
-def test_the_batch_is_that_of_the_model_runner(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_the_batch_is_that_of_the_model_runner(recorded: Recorded):
     """Input ids, positions, slots and block tables of every step are those that the model runner had."""
     run, inputs, _ = recorded
     assert len(run.steps) == len(inputs)
@@ -82,7 +34,7 @@ def test_the_batch_is_that_of_the_model_runner(recorded: tuple[Run, list[Inputs]
         assert step.slot_mapping == {request_id: slots for request_id, (_, _, slots, _) in real.items()}
 
 
-def test_steps_can_be_read_in_any_order(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_steps_can_be_read_in_any_order(recorded: Recorded):
     """A step has the same blocks and outputs, whichever steps were read before it."""
     run, *_ = recorded
     forwards = [(step.kv_blocks, step.outputs, step.cached_blocks) for step in run.steps]
@@ -91,7 +43,7 @@ def test_steps_can_be_read_in_any_order(recorded: tuple[Run, list[Inputs], list[
     assert forwards == backwards[::-1]
 
 
-def test_steps_have_the_facts_of_the_recording(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_steps_have_the_facts_of_the_recording(recorded: Recorded):
     """Queues, budget, tokens and reasons are the recorded ones; all computed tokens are prefill or decode."""
     run, *_ = recorded
     for step, fact in zip(run.steps, trace_steps(run.trace), strict=True):
@@ -105,7 +57,7 @@ def test_steps_have_the_facts_of_the_recording(recorded: tuple[Run, list[Inputs]
     assert any("max_num_seqs is 3" in why for step in run.steps for why in step.reasons.values())
 
 
-def test_a_step_is_the_page_s(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_a_step_is_the_page_s(recorded: Recorded):
     """The sampled tokens and the times are those in the report's data."""
     run, *_ = recorded
     rows = run_data(run.trace)["engines"][0]["steps"]
@@ -115,7 +67,7 @@ def test_a_step_is_the_page_s(recorded: tuple[Run, list[Inputs], list[Any]]):
         assert step.text().startswith(f"Step {step.number} ")
 
 
-def test_requests_have_their_outputs_and_ways(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_requests_have_their_outputs_and_ways(recorded: Recorded):
     """Tokens, texts, stages and blocks of each request agree with its output and with the steps."""
     run, _, outputs = recorded
     assert [request.id for request in run.requests] == [output.request_id for output in outputs]
@@ -140,7 +92,7 @@ def test_requests_have_their_outputs_and_ways(recorded: tuple[Run, list[Inputs],
     assert waiting == Stage("waiting", 1, waiting.last, 0)
 
 
-def test_an_unknown_part_is_named_with_the_known_ones(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_an_unknown_part_is_named_with_the_known_ones(recorded: Recorded):
     """A missing step or request is an error that says what the run has."""
     run, *_ = recorded
     with pytest.raises(IndexError, match=f"the run has {len(run.steps)} steps"):
@@ -153,7 +105,7 @@ def test_an_unknown_part_is_named_with_the_known_ones(recorded: tuple[Run, list[
     assert run.steps[1:3] == [run.steps[1], run.steps[2]]
 
 
-def test_views_are_those_of_the_command(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_views_are_those_of_the_command(recorded: Recorded):
     """Call tree, diagram and table are the texts of the run folder and the command."""
     run, *_ = recorded
     assert run.tree() == (run.folder / "calltree.txt").read_text()
@@ -169,7 +121,7 @@ def test_views_are_those_of_the_command(recorded: tuple[Run, list[Inputs], list[
         run.sequence(focus="Nobody")
 
 
-def test_a_diagram_is_drawn_and_a_text_keeps_its_lines(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_a_diagram_is_drawn_and_a_text_keeps_its_lines(recorded: Recorded):
     """The display of a diagram has Mermaid's MIME type; that of a text is escaped and preformatted."""
     run, *_ = recorded
     diagram = run.sequence()
@@ -179,7 +131,7 @@ def test_a_diagram_is_drawn_and_a_text_keeps_its_lines(recorded: tuple[Run, list
     assert html.unescape(re.sub("</?pre[^>]*>", "", shown["text/html"])) == str(run.tree())
 
 
-def test_a_run_is_checked_and_compared(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_a_run_is_checked_and_compared(recorded: Recorded):
     """`check` counts the calls of a diagram that the run has, and `diff` compares with another run."""
     run, *_ = recorded
     drawn = "sequenceDiagram\n  EngineCore->>Scheduler: schedule()\n  EngineCore->>Scheduler: dance()\n"
@@ -191,7 +143,7 @@ def test_a_run_is_checked_and_compared(recorded: tuple[Run, list[Inputs], list[A
     assert "outputs" in run.diff(run).lower() or run.diff(run)
 
 
-def test_another_budget_needs_fewer_steps(recorded: tuple[Run, list[Inputs], list[Any]]):
+def test_another_budget_needs_fewer_steps(recorded: Recorded):
     """`whatif` schedules the run again, keeps the variant in the report, and gives its steps."""
     run, *_ = recorded
     variant = run.whatif(num_gpu_blocks_override=64, max_num_batched_tokens=64)

@@ -20,7 +20,7 @@ from tracellm.report.step_text import step_text
 from tracellm.report.texts import Language
 from tracellm.report.wording.changes import held_reason
 from tracellm.trace.model import Trace
-from tracellm.trace.steps import Sampled
+from tracellm.trace.steps import Sampled, sampled_in_order
 
 __all__ = ["Batch", "RunStep", "RunSteps"]
 
@@ -239,7 +239,7 @@ class RunStep:
     @property
     def sampled(self) -> dict[str, Sampled]:
         """The sampled token of each request: id, text, probability, and the likeliest candidates."""
-        return {sampled.request_id: sampled for sampled in self._step.sampled}
+        return {sampled.request_id: sampled for sampled in sampled_in_order(self._step)}
 
     @property
     def outputs(self) -> dict[str, str]:

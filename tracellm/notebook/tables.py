@@ -5,6 +5,7 @@ imported when it is asked for.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tracellm.report.facts.engines import engines, step_positions
@@ -60,7 +61,8 @@ COLUMNS: Tables[dict[str, type]] = Tables(
 
 def as_arrow(run: "Run") -> Tables[Any]:
     """Return the tables as `pyarrow.Table`."""
-    import pyarrow
+    with _needed("pyarrow"):
+        import pyarrow
 
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     return _convert(
@@ -70,7 +72,8 @@ def as_arrow(run: "Run") -> Tables[Any]:
 
 def as_pandas(run: "Run") -> Tables[Any]:
     """Return the tables as `pandas.DataFrame`, with types that have nulls."""
-    import pandas
+    with _needed("pandas"):
+        import pandas
 
     types = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
     return _convert(
@@ -83,12 +86,24 @@ def as_pandas(run: "Run") -> Tables[Any]:
 
 def as_polars(run: "Run") -> Tables[Any]:
     """Return the tables as `polars.DataFrame`."""
-    import polars
+    with _needed("polars"):
+        import polars
 
     types = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
     return _convert(
         run, lambda columns, values: polars.DataFrame(values, schema={name: types[columns[name]] for name in columns})
     )
+
+
+@contextmanager
+def _needed(name: str) -> Iterator[None]:
+    """Add to the error of an import how to install the library."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            raise ModuleNotFoundError(f"{name} is not installed: pip install {name}", name=name) from None
+        raise
 
 
 def _convert(run: "Run", make: Any) -> Tables[Any]:

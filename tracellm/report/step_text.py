@@ -15,8 +15,8 @@ from rich.text import Text
 
 from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.recording_time import recording_by_step
-from tracellm.report.facts.requests import RequestsByStep
 from tracellm.report.facts.step_parts import output_times, parts_by_step
+from tracellm.report.facts.step_states import StepStates
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import finish_reason, held_reason
 from tracellm.report.wording.quantities import clip, percent
@@ -24,7 +24,6 @@ from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.report.wording.titles import step_kind, time
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
-from tracellm.trace.replay import BlockReplay
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step, sampled_in_order
 
 __all__ = ["step_numbers", "step_text"]
@@ -68,17 +67,9 @@ class _StepView:
     def __init__(self, trace: Trace, engine: EngineFacts, position: int, lang: str, width: int) -> None:
         self._trace, self._engine, self._lang, self._width = trace, engine, lang, width
         self._step = engine.steps[position]
-        self._replay = BlockReplay(engine.block_size, prefix_caching=engine.prefix_caching)
-        self._outputs: dict[str, list[Sampled]] = {}
-        self._requests = RequestsByStep(trace)
-        for step in engine.steps[: position + 1]:
-            self._changes = self._replay.apply(step)
-            self._requests.enter(step)
-            for request_id in step.new:
-                self._outputs.pop(request_id, None)
-            for sampled in step.sampled:
-                self._outputs.setdefault(sampled.request_id, []).append(sampled)
-        holders = [*self._replay.tables, *(block.request_id for block in self._replay.cached.values())]
+        self._state = StepStates(trace, engine).at(position)
+        self._changes = self._state.changes
+        holders = [*self._state.tables, *(block.request_id for block in self._state.cached.values())]
         self._labels = _labels(dict.fromkeys(holders))
 
     def lines(self) -> Iterator[str]:
@@ -174,11 +165,11 @@ class _StepView:
     # -- the KV cache --------------------------------------------------------------------------------------------------
 
     def _blocks(self) -> Iterator[str]:
-        step, tables = self._step, self._replay.tables
+        step, tables = self._step, self._state.tables
         used = {block for table in tables.values() for block in table}
         yield self._heading("page.blocks", self._text("page.blocks.lead", size=self._engine.block_size))
         counts = {"used": step.blocks_total - step.blocks_free, "total": step.blocks_total, "free": step.blocks_free}
-        cached = sum(block not in used for block in self._replay.cached)
+        cached = sum(block not in used for block in self._state.cached)
         yield from self._wrapped(self._text("page.blocks.sum", **counts, cached=cached), 2)
         if not self._changes.consistent:
             yield from self._wrapped(self._text("page.blocks.inconsistent"), 2)
@@ -221,14 +212,14 @@ class _StepView:
     def _cells(self, end: int) -> list[str]:
         """Return the cells of the blocks from 0 to `end`."""
         owners: dict[int, list[str]] = {}
-        for request_id, table in self._replay.tables.items():
+        for request_id, table in self._state.tables.items():
             for block in table:
                 owners.setdefault(block, []).append(request_id)
         fresh = {block for request in self._step.requests for block in request.new_blocks}
         cells = ["∅"]
         for block in range(1, end + 1):
             own = owners.get(block, [])
-            content = self._replay.cached.get(block)
+            content = self._state.cached.get(block)
             if own:
                 label = self._labels[own[0]] if len(own) == 1 else f"×{len(own)}"
                 mark = "!" if block in self._changes.evicted else "+" if block in fresh else ""
@@ -254,7 +245,7 @@ class _StepView:
         starts = [0]
         for request in scheduled:
             starts.append(starts[-1] + request.num_tokens)
-        columns = max(len(self._replay.tables.get(request.request_id, ())) for request in scheduled)
+        columns = max(len(self._state.tables.get(request.request_id, ())) for request in scheduled)
         facts = [
             f"input_ids, positions, slot_mapping [{starts[-1]:,}]",
             f"query_start_loc [{len(starts)}] = {_short_list(starts)}",
@@ -276,32 +267,14 @@ class _StepView:
 
     def _inputs(self, request: ScheduledRequest) -> Iterator[list[str]]:
         """Yield a column for each of a request's first tokens: request, text, input id, position, slot."""
-        size = self._engine.block_size
-        table = self._replay.tables.get(request.request_id, [])
-        groups = self._engine.cache.num_groups if self._engine.cache else 1
+        label = self._labels.get(request.request_id, visible(request.request_id))
         for i in range(min(request.num_tokens, _MOST_TOKENS)):
             position = request.num_computed + i
-            token_id, piece = self._token(request.request_id, position)
-            block = position // size if size and groups == 1 else len(table)
-            slot = str(table[block] * size + position % size) if block < len(table) else "?"
-            label = self._labels.get(request.request_id, visible(request.request_id))
-            yield [label, piece, "?" if token_id is None else str(token_id), str(position), slot]
+            token_id, piece = self._state.token(request.request_id, position)
+            slot = self._state.slot(request.request_id, position)
+            yield [label, _token_text(piece), _or_unknown(token_id), str(position), _or_unknown(slot)]
         if request.num_tokens > _MOST_TOKENS:
             yield [label, "…", "…", "…", "…"]
-
-    def _token(self, request_id: str, position: int) -> tuple[int | None, str]:
-        """Return the id and the text of a request's token."""
-        request = self._requests.get(request_id)
-        prompt = (request.input_tokens or 0) if request else 0
-        if request is not None and position < prompt:
-            if position >= len(request.prompt_token_ids):
-                return None, "•"
-            piece = request.prompt_token_texts[position] if position < len(request.prompt_token_texts) else None
-            return request.prompt_token_ids[position], _token_text(piece)
-        made = self._outputs.get(request_id, [])
-        if request is None or position - prompt >= len(made):
-            return None, "•"
-        return made[position - prompt].token_id, _token_text(made[position - prompt].text)
 
     # -- the tokens ----------------------------------------------------------------------------------------------------
 
@@ -322,7 +295,7 @@ class _StepView:
             )
             if sampled.processors:
                 names = ", ".join(map(visible, sampled.processors))
-                request = self._requests.get(sampled.request_id)
+                request = self._state.requests.get(sampled.request_id)
                 greedy = request is not None and dict(request.params).get("temperature") in ("0", "0.0")
                 key = "page.processors.greedy" if greedy else "page.processors"
                 p = percent(sampled.drawn_probability or 0)
@@ -331,8 +304,8 @@ class _StepView:
                 if sampled.drawn_listed != sampled.listed:
                     line = _candidates(sampled, sampled.drawn_candidates, sampled.drawn_probability)
                     yield from self._wrapped(line, indent, indent)
-            if so_far := [made.text for made in self._outputs[sampled.request_id] if made.text is not None]:
-                yield self._cut_left("".join(so_far), indent)
+            if so_far := self._state.output(sampled.request_id):
+                yield self._cut_left(so_far, indent)
         if more:
             yield f"  {self._text('page.more', n=more)}"
 
@@ -412,6 +385,10 @@ def _got(step: Step) -> Iterator[int]:
 
 def _short_list(values: Sequence[int]) -> str:
     return f"[{', '.join(map(str, values[:12]))}{', …' if len(values) > 12 else ''}]"
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)
 
 
 def _token_text(piece: str | None) -> str:
