@@ -51,6 +51,7 @@ _HOMES = {
     "explain": "tracellm.notebook.explain",
     "open_run": "tracellm.notebook.run",
     "Run": "tracellm.notebook.run",
+    "load_ipython_extension": "tracellm.notebook.magics",
 }
 """Module of each lazily imported name."""
 

@@ -204,6 +204,17 @@ class Run:
         """
         return as_polars(self)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the display for IPython: the answer, as text and as HTML without a script."""
+        if self.recording:
+            return {"text/plain": repr(self)}
+        from tracellm.notebook.summary import summary_html, summary_text
+
+        return {
+            "text/plain": f"{summary_text(self._run, self.lang)}\n{self!r}",
+            "text/html": summary_html(self._run, self.lang),
+        }
+
     def __repr__(self) -> str:
         if self.recording:
             return f"<run in {self.folder}, being recorded>"

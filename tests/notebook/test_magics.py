@@ -1,0 +1,89 @@
+"""`%%explain` in a real kernel: the cell runs as always, the run is a variable, and nothing is left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by jupyter_client and tornado
+
+LOAD = "%load_ext tracellm\nfrom tracellm import LLM, SamplingParams\nllm = LLM(dtype='float32', max_model_len=64)"
+ONE = "llm.generate('Hello', SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)[0].outputs[0].text"
+
+
+@pytest.fixture
+def run_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that runs cells in one new kernel, and returns the outputs of each."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("TRACELLM_LANG", "en")
+
+    def run(*sources: str) -> list[list[dict[str, Any]]]:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+        client = NotebookClient(
+            notebook, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(tmp_path)}}
+        )
+        client.execute()
+        return [cell.outputs for cell in notebook.cells]
+
+    return run
+
+
+def shown(outputs: list[dict[str, Any]], kind: str = "text/plain") -> str:
+    """Return everything that a cell shows."""
+    return "\n".join(
+        "".join(one.get("traceback", ())) + one.get("text", "") + one.get("data", {}).get(kind, "") for one in outputs
+    )
+
+
+def test_a_cell_shows_its_value_and_the_answer(run_cells: Any, tmp_path: Path):
+    """The cell's last value is shown, then the answer as text and HTML; the variable is the run."""
+    _, cell, after, line, named = run_cells(
+        LOAD,
+        f"%%explain --detail step --as mine\n{ONE}",
+        "len(mine.steps), mine.requests[0].output",
+        f"%explain {ONE}",
+        f"%explain --out kept {ONE}",
+    )
+    assert [one["output_type"] for one in cell] == ["execute_result", "display_data"]
+    assert cell[0]["data"]["text/plain"] in after[0]["data"]["text/plain"]
+    assert after[0]["data"]["text/plain"].startswith("(3, ")
+    assert "Finished" in shown(cell[1:])
+    assert "<table" in shown(cell[1:], "text/html")
+    assert "<script" not in shown(cell[1:], "text/html")
+    assert shown(line[:1]) == shown(cell[:1]) == shown(named[:1])
+    assert [path.name for path in tmp_path.iterdir() if path.name != "ipython"] == ["kept"]
+
+
+def test_an_error_in_the_cell_is_shown_and_recorded(run_cells: Any):
+    """A failing cell shows its own traceback, the run has the error, and the next cell can be recorded."""
+    _, failing, status, again = run_cells(
+        LOAD,
+        f"%%explain\n{ONE}\n1 / 0",
+        "run.manifest['status'], run.manifest['error']['type'], len(run.steps)",
+        f"%explain {ONE}",
+    )
+    assert "ZeroDivisionError" in shown(failing)
+    assert "magics.py" not in shown(failing)
+    assert shown(status) == "('failed', 'ZeroDivisionError', 3)"
+    assert "Finished" in shown(again)
+
+
+def test_wrong_options_are_one_message(run_cells: Any):
+    """An unknown option, a wrong level, no code, and a recording within a recording are one line each."""
+    outputs = run_cells(
+        "%load_ext tracellm",
+        "%explain --deep step f()",
+        "%explain --detail deep f()",
+        "%explain",
+        "%explain --as 1 f()",
+        "%%explain\n%explain f()",
+    )
+    for cell, message in zip(
+        outputs[1:],
+        ("--deep: not an option", "request, step, layer", "nothing to run", "--as 1: not a name", "under way"),
+        strict=True,
+    ):
+        assert message in shown(cell)
+        assert "Traceback" not in shown(cell)

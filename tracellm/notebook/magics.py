@@ -1,0 +1,102 @@
+"""`%load_ext tracellm`: `%%explain` records and explains a cell, `%explain f(x)` a line.
+
+    %%explain --detail step --as run
+    LLM().generate("Hello")
+
+The cell runs in the notebook's own names, and shows its last value and its errors as always. The answer is shown below,
+and `run` is the run. IPython: `InteractiveShell.run_cell`, IPython/core/interactiveshell.py.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.display import display
+
+from tracellm.cli.errors import CommandError
+from tracellm.cli.options import choose_language
+from tracellm.notebook.explain import explain
+
+__all__ = ["ExplainMagics", "load_ipython_extension"]
+
+_OPTION = re.compile(r"--([\w-]+)(?:=|\s+)(\S+)\s*")
+_OPTIONS = ("detail", "focus", "lang", "out", "as")
+
+
+@magics_class
+class ExplainMagics(Magics):
+    """The magics `%explain` and `%%explain`."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._runs = 0
+
+    @line_cell_magic
+    def explain(self, line: str, cell: str | None = None) -> None:
+        """Record and explain a cell, or the code at the end of a line.
+
+        --detail LEVEL   level to record: request, step, layer or kernel
+        --focus CLASS    class to record at every level; may be repeated
+        --lang en|zh     language of the answer
+        --out FOLDER     run folder; default: a temporary one, which is removed when the kernel ends
+        --as NAME        variable for the run; default: run
+        """
+        options, rest = _parse(line)
+        code = rest if cell is None else cell
+        name = options.get("as", ["run"])[-1]
+        if cell is not None and rest:
+            raise UsageError(f"%%explain takes only options on its first line: {rest}")
+        if not code.strip():
+            raise UsageError("nothing to run: give code after %explain, or a cell below %%explain")
+        if not name.isidentifier():
+            raise UsageError(f"--as {name}: not a name of a variable")
+        single = {key: values[-1] for key, values in options.items() if key in ("lang", "detail")}
+        try:
+            block = explain(options.get("out", [self._new_folder()])[-1], focus=options.get("focus", ()), **single)  # type: ignore[arg-type]
+            run = block.__enter__()
+        except CommandError as error:
+            raise UsageError(error.message(choose_language(None))) from None
+        except RuntimeError as error:  # another recording
+            raise UsageError(str(error)) from None
+        failure: BaseException | None = None
+        try:
+            result = self.shell.run_cell(code)
+            failure = result.error_before_exec or result.error_in_exec
+        finally:
+            block.__exit__(type(failure), failure, None)
+        self.shell.user_ns[name] = run
+        display(run)
+
+    def _new_folder(self) -> str:
+        """Return the folder of a run without a name."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="tracellm-")
+        self._runs += 1
+        return str(Path(self._folder.name) / f"run-{self._runs}")
+
+
+def _parse(line: str) -> tuple[dict[str, list[str]], str]:
+    """Return the options at the beginning of a line, and the rest as it is: code has quotes of its own.
+
+    Raises:
+        UsageError: an option is unknown or has no value.
+    """
+    options: dict[str, list[str]] = {}
+    rest = line.strip()
+    while rest.startswith("--"):
+        found = _OPTION.match(rest)
+        if found is None or found[1] not in _OPTIONS:
+            known = ", ".join(f"--{option}" for option in _OPTIONS)
+            raise UsageError(f"{rest.split()[0]}: not an option with a value; options: {known}")
+        options.setdefault(found[1], []).append(found[2])
+        rest = rest[found.end() :]
+    return options, rest
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Add the magics; IPython calls this for `%load_ext tracellm`."""
+    shell.register_magics(ExplainMagics)
