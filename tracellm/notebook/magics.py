@@ -35,7 +35,7 @@ class ExplainMagics(Magics):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._runs = 0
 
-    @line_cell_magic
+    @line_cell_magic  # type: ignore[untyped-decorator]
     def explain(self, line: str, cell: str | None = None) -> None:
         """Record and explain a cell, or the code at the end of a line.
 
@@ -67,7 +67,7 @@ class ExplainMagics(Magics):
             result = self.shell.run_cell(code)
             failure = result.error_before_exec or result.error_in_exec
         finally:
-            block.__exit__(type(failure), failure, None)
+            block.__exit__(None if failure is None else type(failure), failure, None)
         self.shell.user_ns[name] = run
         display(run)
 
