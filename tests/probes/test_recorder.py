@@ -236,7 +236,7 @@ def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
     """Integers over 64 bits, lone surrogates and endless lists do not affect other records."""
     endless: list[Any] = []
     endless.append(endless)
-    values = [1 << 70, "\ud800", endless, object(), {1: {2: 1 << 99}}]
+    values = [1 << 70, "\ud800", endless, object(), {1: {2: 1 << 99}}, {"\ud800": 1}]
     call = wrap(
         lambda value: None,
         Probe(

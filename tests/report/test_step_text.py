@@ -165,3 +165,15 @@ def test_a_large_cache_leaves_out_free_lines():
     assert shown[1] == "      …"
     assert shown[2].split()[0] == "5,000"
     assert shown[3] == "  Blocks 5,001 to 6,000 (1,000) were never used."
+
+
+def test_a_request_with_a_long_id_is_shown_in_the_width():
+    """An id that is longer than a line is wrapped, with its tokens below it."""
+    name = "r" * 200
+    calls = Calls()
+    more = {names.STEP_SAMPLED: [name], names.STEP_SAMPLED_IDS: [7], names.STEP_SAMPLED_TEXTS: [" seven"]}
+    facts = step_facts(1, [name], new=True) | more
+    calls.leaf("EngineCore.step_fn", **facts)
+    lines = step_text(calls.trace(), 1, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("seven" in line for line in lines)

@@ -10,7 +10,7 @@ has its blocks. vLLM: `EngineCore.step`, vllm/v1/engine/core.py, and `SchedulerO
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.requests import RequestFacts
@@ -19,6 +19,7 @@ from tracellm.report.facts.step_states import StepState, StepStates
 from tracellm.report.step_text import step_text
 from tracellm.report.texts import Language
 from tracellm.report.wording.changes import held_reason
+from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Sampled, sampled_in_order
 
@@ -126,6 +127,14 @@ class RunStep:
     def phases(self) -> dict[str, str]:
         """Phase of each scheduled request: `prefill` or `decode`."""
         return {request.request_id: request.phase for request in self._step.requests}
+
+    @property
+    def positions(self) -> dict[str, range]:
+        """Positions that the step computes of each scheduled request, from 0."""
+        return {
+            request.request_id: range(request.num_computed, request.num_computed + request.num_tokens)
+            for request in self._step.requests
+        }
 
     @property
     def running(self) -> list[str]:
@@ -255,6 +264,13 @@ class RunStep:
     def text(self, width: int = 100) -> str:
         """Return the step as text, as `tracellm show RUN step N` prints it, lines of at most `width` columns."""
         return step_text(self._trace, self.number, lang=self._lang, width=width)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the display for IPython: the step as text, and as HTML without a script."""
+        from tracellm.notebook.step_picture import step_html
+
+        order = [str(span.attributes.get(names.REQUEST_ID, "")) for span in self._trace.named(names.REQUEST_SPAN)]
+        return {"text/plain": self.text(), "text/html": step_html(self, order, self._lang)}
 
     def __repr__(self) -> str:
         """Return one line: number, kind, tokens and queues."""

@@ -15,6 +15,7 @@ from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["summary_html", "summary_text"]
 
+_TABLE = "border:none;margin:8px 0 0;color:inherit;font:inherit"
 _MOST_FINDINGS = 3
 """Findings of a kind that are shown; the report lists all."""
 
@@ -62,8 +63,9 @@ def summary_html(run: RunFolder, lang: Language) -> str:
         '<div style="border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:12px 16px;overflow-x:auto">'
         f"<p style='margin:0 0 8px'><strong>{escape(view['title'])}</strong> · "
         f"{escape(text(lang, 'html.status.' + view['status']))}</p>{error}"
-        f'<table style="border:none;margin:0"><tr style="background:none">{figures}</tr></table>'
-        f'<table style="border:none;margin:8px 0 0">{facts}</table>{findings}</div>'
+        f'<table style="{_TABLE}"><tr style="background:none">{figures}</tr></table>'
+        f'<table style="{_TABLE}">{facts}</table>{findings}'
+        f"<p style='margin:8px 0 0'><small><code>{escape(str(run.path / 'report.html'))}</code></small></p></div>"
     )
 
 

@@ -289,7 +289,7 @@ class _StepView:
         shown, more = clip(sampled_in_order(step), _MOST_SAMPLES)
         for sampled in shown:
             name = visible(sampled.request_id)
-            indent = cell_len(name) + 4
+            indent = min(cell_len(name) + 4, self._width // 2)
             yield from self._wrapped(
                 f"{name}  {_candidates(sampled, sampled.candidates, sampled.probability)}", 2, indent
             )
@@ -348,7 +348,7 @@ class _StepView:
 
     def _wrapped(self, line: str, indent: int = 0, hanging: int | None = None) -> list[str]:
         """Return a line wrapped at the width; `hanging` is the indent of all lines but the first."""
-        hanging = indent if hanging is None else hanging
+        hanging = indent if hanging is None else min(hanging, self._width // 2)
         lines = Text(" " * indent + line).wrap(_console(), self._width, overflow="fold", no_wrap=False)
         if len(lines) == 1 or hanging == indent == 0:
             return [part.plain.rstrip() for part in lines]

@@ -418,7 +418,7 @@ def _plain_facts(value: Any, depth: int = 20) -> Any:
         if isinstance(value, tuple | list) and depth:
             return [_plain_facts(item, depth - 1) for item in value]
         if isinstance(value, dict) and depth:
-            return {str(name): _plain_facts(item, depth - 1) for name, item in value.items()}
+            return {_plain_facts(str(name)): _plain_facts(item, depth - 1) for name, item in value.items()}
         if isinstance(value, float | int):
             return float(value) if abs(value) < 1e300 else str(value)[:100]
         if isinstance(value, str):

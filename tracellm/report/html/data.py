@@ -5,10 +5,8 @@ changed: js/run/replay.js makes the state of every step from them. js/run/data.j
 """
 
 import base64
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from tracellm.report.facts.engines import engines
@@ -23,7 +21,7 @@ from tracellm.report.facts.requests import (
 from tracellm.report.facts.step_parts import output_times, parts_by_step
 from tracellm.report.html.model_data import kernel_rows, model_data
 from tracellm.report.texts import LANGUAGES, texts
-from tracellm.report.wording.request_names import RequestNames
+from tracellm.report.wording.request_names import RequestNames, without_shared_beginning
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
@@ -35,9 +33,6 @@ MOST_CANDIDATES = 400_000
 """Candidates of all sampled tokens; later tokens are shown without theirs."""
 MOST_CHARACTERS = 20_000
 """Characters of one prompt or output."""
-
-_SHARED = re.compile(r".*[-_:/. ]", re.DOTALL)
-"""Beginning of a name, up to its last separator."""
 
 _TEXTS = ("page.", "step.", "held.", "finish.", "common.")
 """Beginnings of the keys of the texts that the views of a run show."""
@@ -136,11 +131,9 @@ class _Requests:
     def shorten(self) -> None:
         """Give each request a name without what all names begin with, up to a separator, for narrow cells."""
         shown = [str(row.get("name", row["id"])) for row in self.rows]
-        letters = zip(min(shown, default=""), max(shown, default=""), strict=False)  # these two have least in common
-        shared = _SHARED.match("".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], letters)))
-        if shared and len(shown) > 1:
-            for row, name in zip(self.rows, shown, strict=True):
-                row["tiny"] = name[shared.end() :] or name
+        for row, whole, tiny in zip(self.rows, shown, without_shared_beginning(shown), strict=True):
+            if tiny != whole:
+                row["tiny"] = tiny
 
     def microseconds(self, time_ns: int) -> int:
         """Return a time as microseconds since the run's first span."""

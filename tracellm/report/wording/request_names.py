@@ -4,15 +4,19 @@
 """
 
 import re
+from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
 from tracellm.trace.steps import Step
 
-__all__ = ["RequestNames"]
+__all__ = ["RequestNames", "without_shared_beginning"]
 
 _RANDOM = re.compile(r"[0-9a-f]{32}")
 _FEWEST_DIGITS = 4
+_BEGINNING = re.compile(r".*[-_:/. ]", re.DOTALL)
+"""Beginning of a name, up to its last separator."""
 
 
 class RequestNames:
@@ -60,3 +64,13 @@ class RequestNames:
             ),
             sampled=tuple(replace(entry, request_id=short(entry.request_id)) for entry in step.sampled),
         )
+
+
+def without_shared_beginning(shown: Sequence[str]) -> list[str]:
+    """Return names, for narrow cells, without what all of them begin with, up to a separator."""
+    first, last = min(shown, default=""), max(shown, default="")  # these two have least in common
+    letters = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    shared = _BEGINNING.match("".join(letter for letter, _ in letters))
+    if shared is None or len(shown) < 2:
+        return list(shown)
+    return [name[shared.end() :] or name for name in shown]
