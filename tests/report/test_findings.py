@@ -121,6 +121,7 @@ def test_a_slow_step_is_found_with_its_longest_part():
                 calls.tick(90_000 if index in (1, 6) else 1000)
     (found,) = findings(calls.trace())
     assert (found.kind, found.step, found.values["part"]) == ("slow_step", 6, "forward")
+    assert found.values["function"] == "GPUModelRunner._model_forward"
     assert found.values["time"] > 4 * found.values["median"]
 
 

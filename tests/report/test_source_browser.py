@@ -8,7 +8,7 @@ import pytest
 from scripts.vllm_sources import our_functions
 from tests.browser import Browser
 from tests.report.synthetic import HOSTILE, MANIFEST
-from tests.report.traces import Calls
+from tests.report.traces import Calls, step_facts
 from tracellm import __version__
 from tracellm.report.html import report_html
 from tracellm.trace import names
@@ -26,8 +26,10 @@ _ROWS = "return [...document.querySelectorAll('.source-index [data-source]')].fi
 _SHOWN = "return document.querySelector('.source-shown').innerText"
 
 
-def _page(folder: Path, version: str = __version__) -> Path:
+def _page(folder: Path, version: str = __version__, step: dict[str, Any] | None = None) -> Path:
     calls = Calls()
+    if step is not None:
+        calls.leaf("EngineCore.step_fn", **step)
     for name, function in _CALLED:
         found = our_functions()[function]
         line = min([found.node.lineno, *(one.lineno for one in found.node.decorator_list)])
@@ -194,3 +196,20 @@ def test_keys_choose_a_function(browser: Browser, page: Path):
     browser.run("document.activeElement.click()")
     assert browser.run("return document.activeElement.dataset.source") == "LLM.generate"
     assert browser.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+def test_a_reason_leads_to_its_lines(browser: Browser, tmp_path: Path):
+    """The reason why a request waits has a link to the scheduler's loop, with a note on the loop in both versions."""
+    held = {
+        names.STEP_HELD: ["b"],
+        names.STEP_HELD_REASONS: ["max_num_seqs"],
+        names.STEP_HELD_DETAILS: ["running=1 limit=1"],
+    }
+    step = step_facts(1, ["a"], new=True) | held | {names.STEP_WAITING: ["b"], names.STEP_NUM_WAITING: 1}
+    _open(browser, _page(tmp_path, step=step))
+    browser.click("[data-shows=waiting] .why a")
+    assert browser.wait("location.hash == '#step=1&source=Scheduler._schedule_waiting'")
+    assert browser.wait("document.querySelector('.source-shown')")
+    shown = browser.run(_SHOWN)
+    assert "while self.waiting and step.token_budget > 0" in shown
+    assert "max_num_active_reqs" in shown

@@ -14,7 +14,7 @@ from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.requests import RequestsByStep, request_times
 from tracellm.report.facts.step_parts import parts_by_step
 from tracellm.trace.memo import per_trace
-from tracellm.trace.model import Trace
+from tracellm.trace.model import Span, Trace
 from tracellm.trace.replay import BlockReplay
 from tracellm.trace.steps import Held, Step
 
@@ -198,9 +198,23 @@ def _slow_steps(trace: Trace) -> Iterable[Finding]:
                 if step.span.duration_ns > SLOW_STEP * middle:
                     own = parts.get(step.span.span_id) or {"other": step.span.duration_ns}
                     part = max(own, key=lambda name: own[name])
-                    times = {"time": step.span.duration_ns / 1e9, "median": middle / 1e9, "part_time": own[part] / 1e9}
-                    slow.append(Finding("slow_step", number, step.index, "", {**times, "kind": kind, "part": part}))
+                    function, most = _longest_own(trace, step.span)
+                    values = {"time": step.span.duration_ns / 1e9, "median": middle / 1e9, "part_time": own[part] / 1e9,
+                              "kind": kind, "part": part, "function": function, "own": most / 1e9}  # fmt: skip
+                    slow.append(Finding("slow_step", number, step.index, "", values))
     return sorted(slow, key=lambda finding: -finding.values["time"])
+
+
+def _longest_own(trace: Trace, step: Span) -> tuple[str, int]:
+    """Return the function with the most own time in a step's calls, and that time in nanoseconds."""
+    own: Counter[str] = Counter()
+    todo = [step]
+    while todo:
+        span = todo.pop()
+        calls = trace.children(span)
+        own[span.name] += span.duration_ns - sum(call.duration_ns for call in calls)
+        todo += calls
+    return own.most_common(1)[0]
 
 
 def _held(step: Step, request_id: str) -> Held | None:

@@ -198,7 +198,7 @@ class Scheduler:
         longer than the budget. As in vLLM, requests skipped in one step return to the queue in reverse order.
         """
         skipped = create_request_queue(self.policy)
-        while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:
+        while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:  # max_num_seqs
             request = self.waiting.peek_request()
             if request.status is RequestStatus.WAITING_FOR_FSM:
                 assert request.structured_output_request is not None

@@ -50,7 +50,7 @@ EN = {
     "blocks} of {size}. Only full blocks are shared.",
     "finding.slow_step.title": "{n:slow step|slow steps}",
     "finding.slow_step": "It took {time}; the median of this kind ({kind}) is {median}. Its longest part is {part}: "
-    "{part_time}.",
+    "{part_time}. {function} has the most time of its own: {own}.",
     "finding.slow.title": "{n:slow first token|slow first tokens}",
     "finding.slow": "The first token of request {request} took {time}; the median is {median}. It was queued for "
     "{queued}.",
@@ -100,7 +100,8 @@ ZH = {
     "finding.hit": "请求 {request} 在前缀缓存中命中 {tokens:,} 个 token，共 {blocks:,} 个满块（每块 {size} 个）。"
     "只有满块可以共享。",
     "finding.slow_step.title": "{n:,} 个较慢的 step",
-    "finding.slow_step": "用时 {time}；同类 step（{kind}）的中位数为 {median}。最长的部分是{part}：{part_time}。",
+    "finding.slow_step": "用时 {time}；同类 step（{kind}）的中位数为 {median}。最长的部分是{part}：{part_time}。"
+    "自身用时最多的函数是 {function}：{own}。",
     "finding.slow.title": "{n:,} 个首 token 较慢",
     "finding.slow": "请求 {request} 的首 token 用时 {time}，中位数为 {median}；其中排队 {queued}。",
 }

@@ -3,6 +3,9 @@
 __all__ = ["EN", "ZH"]
 
 EN = {
+    "source.note.Scheduler._schedule_waiting": "The loop over waiting requests: 0.11.1 ends it when as many requests "
+    "run as max_num_running_reqs, which is max_num_seqs. 0.32.0 compares with max_num_active_reqs, also counts paused "
+    "streaming sessions, and takes requests that hold KV cache blocks (kv_holding_waiting) first.",
     "html.source": "Source",
     "html.source.short": "Source",
     "source.empty": "No function of an engine was recorded, so there is no code to show.",
@@ -68,6 +71,9 @@ EN = {
 }
 
 ZH = {
+    "source.note.Scheduler._schedule_waiting": "遍历等待请求的循环：0.11.1 在运行的请求数达到 max_num_running_reqs"
+    "（即 max_num_seqs）时结束；0.32.0 与 max_num_active_reqs 比较，还计入暂停的流式会话，"
+    "并且先取仍持有 KV 缓存块的请求（kv_holding_waiting）。",
     "html.source": "源代码",
     "html.source.short": "源代码",
     "source.empty": "没有记录到引擎的函数，因此没有可显示的代码。",

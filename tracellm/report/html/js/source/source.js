@@ -1,7 +1,7 @@
 /** The code behind a call: its lines here, and its counterparts in two versions of vLLM. */
 
 import { h } from "../base/dom.js";
-import { t, visible } from "../base/text.js";
+import { hasText, t, visible } from "../base/text.js";
 import { select } from "../run/selection.js";
 import { codeHits, codeLinks, codePieces } from "./code.js";
 import { addressOf, findFunction, ownFunction, placeText, signatureDifferences, vllmAddress, vllmChanges } from "./functions.js";
@@ -152,6 +152,7 @@ function vllmCards(source, full) {
     ...recordedLink(source, full),
     ...sentences(t("source.changes", { from: first, to: last }), "change", vllmChanges(vllm[first], vllm[last])),
     ...differencesHere(source.versions, vllm, own),
+    own && hasText(`source.note.${own.path}`) && h("p", {}, t(`source.note.${own.path}`)),
   ];
 }
 

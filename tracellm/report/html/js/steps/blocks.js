@@ -230,7 +230,7 @@ function blockTokens(run, replay, state, block, r, index) {
 function hashChain(run, replay, state, r, index) {
   const table = state.tables.get(r);
   const before = table ? table.slice(0, index + 1) : [];
-  if (!before.length) return null;
+  if (before.length < 2) return null;
   return h(
     "p",
     { class: "chain" },

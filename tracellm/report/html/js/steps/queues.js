@@ -2,10 +2,12 @@
 
 import { h } from "../base/dom.js";
 import { number } from "../base/quantities.js";
+import { formatRanges } from "../base/ranges.js";
 import { t, visible } from "../base/text.js";
 import { colour, computedTokens, finishReason, heldReason, requestButton, tinyName } from "../run/names.js";
 import { phases } from "../run/replay.js";
 import { select, selected } from "../run/selection.js";
+import { addressOf, findFunction } from "../source/functions.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("../run/data.js").Step} Step */
@@ -40,18 +42,19 @@ export function runningPanel(run, state) {
       if (step.new?.includes(r)) notes.push(` · ${t("page.new")}`);
       if (step.resumed?.includes(r)) notes.push(` · ${t("page.resumed")}`);
       if (finished.has(r)) notes.push(` · ${t("page.finished", { why: finishReason(finished.get(r) ?? "") })}`);
-      return queueEntry(run, r, notes, why && heldReason(why[1], why[2], run.requests[r].id));
+      return queueEntry(run, r, notes, why);
     }),
     0,
   );
 }
 
 /**
- * Return the waiting queue, each request with the reason why it waits.
+ * Return the waiting queue, each request with the reason why it waits, and the blocks that a preempted one lost.
  * @param {Run} run
+ * @param {import("../run/replay.js").Replay} replay
  * @param {import("../run/replay.js").State} state
  */
-export function waitingPanel(run, state) {
+export function waitingPanel(run, replay, state) {
   const { step } = state;
   const held = new Map((step.held ?? []).map((row) => [row[0], row]));
   const waiting = step.waiting ?? [];
@@ -61,11 +64,28 @@ export function waitingPanel(run, state) {
     waiting.map((r) => {
       const why = held.get(r);
       const since = preemptedIn(run, step, r);
+      /** @type {(Node | string)[]} */
       const notes = since === null ? [] : [h("span", { class: "tag bad" }, since === step.n ? t("page.preempted") : t("page.preempted.in", { n: since }))];
-      return queueEntry(run, r, notes, why && heldReason(why[1], why[2], run.requests[r].id));
+      const lost = step.preempted?.includes(r) ? lostBlocks(replay, state, r) : "";
+      if (lost) notes.push(` ${lost}`);
+      return queueEntry(run, r, notes, why);
     }),
     step.moreWaiting ?? 0,
   );
+}
+
+/**
+ * Return the blocks that a request lost in this step, and those of them whose content is still cached.
+ * @param {import("../run/replay.js").Replay} replay
+ * @param {import("../run/replay.js").State} state
+ * @param {number} r
+ */
+function lostBlocks(replay, state, r) {
+  const index = replay.engine.steps.indexOf(state.step);
+  const blocks = (index > 0 && replay.at(index - 1).tables.get(r)) || [];
+  if (!blocks.length) return "";
+  const cached = blocks.filter((block) => state.cached.get(block)?.[0] === r);
+  return t("page.lost", { n: blocks.length, blocks: formatRanges(blocks), cached: cached.length ? formatRanges(cached) : "–" });
 }
 
 /**
@@ -105,10 +125,22 @@ function queuePanel(shows, title, entries, unlisted) {
  * @param {Run} run
  * @param {number} r
  * @param {(Node | string)[]} notes
- * @param {string | undefined} why
+ * @param {[r: number, code: string, details: string] | undefined} why
  */
 function queueEntry(run, r, notes, why) {
-  return h("li", {}, requestButton(run, r), " ", ...notes, why && h("p", { class: "why" }, why));
+  return h("li", {}, requestButton(run, r), " ", ...notes, why && h("p", { class: "why" }, heldReason(why[1], why[2], run.requests[r].id), ...sourceLink(run, why[1])));
+}
+
+/**
+ * Return a link to the scheduler's lines behind a reason.
+ * @param {Run} run
+ * @param {string} code
+ */
+function sourceLink(run, code) {
+  const part = code.startsWith("preempted") ? "_preempt" : "_schedule_waiting";
+  const { source } = run;
+  const full = findFunction(source, `Scheduler.${part}`) ?? findFunction(source, "Scheduler.schedule");
+  return source && full !== null ? [" ", h("a", { href: `#source=${encodeURIComponent(addressOf(source, full))}` }, t("page.source"))] : [];
 }
 
 /**

@@ -189,7 +189,7 @@ export function stepPanels(run, replay) {
       { class: "panels" },
       budgetPanel(run, state.step),
       runningPanel(run, state),
-      waitingPanel(run, state),
+      waitingPanel(run, replay, state),
       blocksPanel(run, replay, state),
       batchPanel(run, replay, state),
       samplingPanel(run, replay, state.step),
