@@ -235,6 +235,15 @@ def test_only_functions_in_sight_are_elements(browser: Browser, tmp_path: Path):
     assert browser.run("return document.documentElement.scrollWidth") <= 390
 
 
+def test_a_narrow_tree_has_total_and_own_time(browser: Browser, tmp_path: Path):
+    """The tree keeps its columns of times in a narrow window."""
+    _page(browser, tmp_path, a_run(), width=390)
+    for column in ("total", "own"):
+        assert browser.displayed(f".tree-head .{column}")
+        assert browser.displayed(f".tree-row .{column}")
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+
+
 def test_all_rows_open_and_close(browser: Browser, page: Path):
     """`*` opens all rows below the focused one, `-` closes all; so do the buttons."""
     browser.run("document.querySelector('.tree-row[tabindex=\"0\"]').focus()")

@@ -137,6 +137,29 @@ def test_a_list_of_many_steps_has_few_rows(browser: Browser, tmp_path: Path):
     assert browser.run("return document.querySelector('.step-row.chosen strong').textContent") == "1,500"
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_selected_step_is_in_sight_in_the_list(browser: Browser, tmp_path: Path, width: int):
+    """The list scrolls to the selected row, whatever height rows have in a window of this width; no row is cut."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(a_run(decode_steps=200, layers=0))), encoding="utf-8")
+    _open(browser, file, width=width)
+    browser.run("tracellm.goto(150)")
+    row = "document.querySelector('.step-row.chosen').getBoundingClientRect()"
+    frame = "document.querySelector('.step-list').getBoundingClientRect()"
+    assert browser.run(f"return {row}.top >= {frame}.top && {row}.bottom <= {frame}.bottom")
+    assert browser.run(
+        "return [...document.querySelectorAll('.step-row')].every(row => row.scrollHeight <= row.clientHeight)"
+    )
+    browser.run("document.querySelector('.step-list').scrollTop = 1e9")
+    assert browser.wait("[...document.querySelectorAll('.step-row strong')].at(-1).textContent === '201'")
+
+
+def test_the_list_does_not_scroll_sideways_in_a_narrow_window(browser: Browser, page: Path):
+    """A row of the list is a small card in a narrow window."""
+    _open(browser, page, width=390)
+    assert browser.run("const list = document.querySelector('.step-list'); return list.scrollWidth <= list.clientWidth")
+
+
 def test_blocks_show_owner_sharing_and_history(browser: Browser, tmp_path: Path):
     """The block map marks owners and shared blocks; a clicked block shows its tokens and its history."""
     spans = a_run()

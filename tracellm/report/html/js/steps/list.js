@@ -11,7 +11,6 @@ import { changeSentences } from "./steps.js";
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("../run/data.js").Step} Step */
 
-const ROW_PIXELS = 44;
 const MOST_NAMES = 8;
 const MOST_TEXTS = 12;
 
@@ -35,19 +34,21 @@ export function stepList(run) {
     rows,
   );
   let shown = run;
+  /** Return the height of a row in pixels, which depends on the width of the window. */
+  const rowHeight = () => parseFloat(getComputedStyle(frame).getPropertyValue("--row-height"));
   const fillRows = () => {
     const { steps } = shown.engines[selected(run).engine];
-    const first = Math.max(0, Math.floor(frame.scrollTop / ROW_PIXELS) - 5);
-    const last = Math.min(steps.length, first + Math.ceil((frame.clientHeight || 400) / ROW_PIXELS) + 10);
+    const first = Math.max(0, Math.floor(frame.scrollTop / rowHeight()) - 5);
+    const last = Math.min(steps.length, first + Math.ceil((frame.clientHeight || 400) / rowHeight()) + 10);
     rows.replaceChildren(...steps.slice(first, last).map((step, i) => stepRow(run, step, first + i)));
   };
   /** @param {Run} [changed] */
   const update = (changed = run) => {
     shown = changed;
-    rows.style.height = `${shown.engines[selected(run).engine].steps.length * ROW_PIXELS}px`;
-    const top = selected(run).step * ROW_PIXELS;
-    const height = frame.clientHeight - ROW_PIXELS;
-    if (top < frame.scrollTop || top + ROW_PIXELS > frame.scrollTop + height) {
+    rows.style.setProperty("--count", String(shown.engines[selected(run).engine].steps.length));
+    const top = selected(run).step * rowHeight();
+    const height = frame.clientHeight - rows.offsetTop;
+    if (top < frame.scrollTop || top + rowHeight() > frame.scrollTop + height) {
       frame.scrollTop = Math.max(0, top - height / 2);
     }
     fillRows();
@@ -68,7 +69,8 @@ function stepRow(run, step, index) {
   const why = held ? heldReason(held[1], held[2], run.requests[held[0]].id) : "";
   const texts = (step.sampled ?? []).map((row) => (row[1] === null ? "•" : tokenText(run.tokens[row[1]])));
   /** @param {string} column @param {...(Node | string)} content */
-  const cell = (column, ...content) => h("span", { role: "cell", class: `at-${column}` }, ...content);
+  const cell = (column, ...content) =>
+    h("span", { role: "cell", class: `at-${column}`, "data-label": column === "step" ? null : t(`page.list.${column}`) }, ...content);
   const known = step.kind !== "unknown";
   return h(
     "div",
@@ -76,7 +78,7 @@ function stepRow(run, step, index) {
       class: `step-row${index === selected(run).step ? " chosen" : ""}`,
       role: "row",
       "aria-selected": String(index === selected(run).step),
-      style: { top: `${index * ROW_PIXELS}px` },
+      style: { "--index": index },
       onclick: () => select(run, { step: index }),
     },
     cell("step", h("strong", {}, number(step.n)), " ", h("span", { class: `tag ${step.kind}` }, t(`step.kind.${step.kind}`))),
