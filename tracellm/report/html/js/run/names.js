@@ -2,6 +2,7 @@
 
 import { h } from "../base/dom.js";
 import { hasText, t, visible } from "../base/text.js";
+import { phases } from "./replay.js";
 import { selected, select } from "./selection.js";
 
 const COLOURS = 8;
@@ -90,4 +91,13 @@ export function finishReason(code) {
 export function computedTokens([, tokens, computed, , hit], blockSize) {
   const range = t(tokens === 1 ? "page.token.at" : "page.tokens.at", { n: tokens, from: computed, to: computed + tokens - 1 });
   return hit ? `${range} · ${t("page.hit", { n: hit, blocks: Math.floor(hit / (blockSize || hit)) })}` : range;
+}
+
+/**
+ * Return how many tokens of its budget a step uses, prefill and decode apart.
+ * @param {import("./data.js").Step} step
+ */
+export function tokenSum(step) {
+  const [prefill, decode] = phases(step);
+  return t("page.budget.sum", { used: prefill + decode, budget: step.budget ?? 0, prefill, decode });
 }

@@ -3,8 +3,7 @@
 import { h } from "../base/dom.js";
 import { duration, number } from "../base/quantities.js";
 import { t, tokenText } from "../base/text.js";
-import { heldReason, shortName } from "../run/names.js";
-import { phases } from "../run/replay.js";
+import { heldReason, shortName, tokenSum } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
 import { changeSentences } from "./steps.js";
 
@@ -62,7 +61,6 @@ export function stepList(run) {
  * @param {number} index
  */
 function stepRow(run, step, index) {
-  const [prefill, decode] = phases(step);
   const used = (step.total ?? 0) - step.free;
   const waiting = (step.waiting?.length ?? 0) + (step.moreWaiting ?? 0);
   const held = step.held?.find(([r]) => step.waiting?.includes(r));
@@ -82,7 +80,7 @@ function stepRow(run, step, index) {
       onclick: () => select(run, { step: index }),
     },
     cell("step", h("strong", {}, number(step.n)), " ", h("span", { class: `tag ${step.kind}` }, t(`step.kind.${step.kind}`))),
-    cell("tokens", known ? t("page.list.budget", { used: prefill + decode, budget: step.budget ?? 0, prefill, decode }) : "?"),
+    cell("tokens", known ? tokenSum(step) : "?"),
     cell("running", `${step.running?.length ?? 0}: ${nameList(run, step.running ?? [])}`),
     cell("waiting", String(waiting), why ? h("small", { title: why }, ` ${why}`) : ""),
     cell("blocks", known ? `${number(used)} / ${number(step.total ?? 0)}` : "?"),

@@ -9,7 +9,7 @@
 import { number, percent } from "../base/quantities.js";
 import { formatRanges, parseRanges } from "../base/ranges.js";
 import { hasText, t, tokenText, visible } from "../base/text.js";
-import { computedTokens, finishReason, heldReason, shortName } from "../run/names.js";
+import { computedTokens, finishReason, heldReason, shortName, tokenSum } from "../run/names.js";
 import { owners, phases, slots } from "../run/replay.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
@@ -283,12 +283,6 @@ function askPhase({ step, last }) {
   const kinds = ["prefill", "decode", "mixed", "empty"].map((kind) => choice(kind, t(`step.kind.${kind}`)));
   const right = /** @type {Choice} */ (kinds.find(({ value }) => value === found));
   return { event: found !== last.kind, right, wrong: kinds, because: [tokenSum(step)] };
-}
-
-/** @param {Step} step */
-function tokenSum(step) {
-  const [prefill, decode] = phases(step);
-  return t("page.budget.sum", { used: prefill + decode, budget: step.budget ?? 0, prefill, decode });
 }
 
 /** @param {Transition} transition @returns {Draft | null} */

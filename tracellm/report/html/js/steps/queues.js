@@ -4,7 +4,7 @@ import { h } from "../base/dom.js";
 import { number } from "../base/quantities.js";
 import { formatRanges } from "../base/ranges.js";
 import { t, visible } from "../base/text.js";
-import { colour, computedTokens, finishReason, heldReason, requestButton, tinyName } from "../run/names.js";
+import { colour, computedTokens, finishReason, heldReason, requestButton, tinyName, tokenSum } from "../run/names.js";
 import { phases } from "../run/replay.js";
 import { select, selected } from "../run/selection.js";
 import { addressOf, findFunction } from "../source/functions.js";
@@ -155,7 +155,7 @@ export function budgetPanel(run, step) {
   const whole = Math.max(budget, prefill + decode, 1);
   const drawn = Math.min(whole, Math.max(1, MOST_UNUSED * (prefill + decode)));
   const ordered = [...(step.scheduled ?? [])].sort((one, other) => other[3] - one[3]);
-  const summary = t("page.budget.sum", { used: prefill + decode, budget, prefill, decode });
+  const summary = tokenSum(step);
   return h(
     "section",
     { class: "panel wide", "data-shows": "tokens" },
