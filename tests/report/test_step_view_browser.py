@@ -160,6 +160,22 @@ def test_the_list_does_not_scroll_sideways_in_a_narrow_window(browser: Browser, 
     assert browser.run("const list = document.querySelector('.step-list'); return list.scrollWidth <= list.clientWidth")
 
 
+def test_every_view_numbers_a_step_as_it_was_recorded(browser: Browser, tmp_path: Path):
+    """Titles, rows and tokens give a step its own number, with a separator, in a recording that begins later."""
+    spans = a_run(decode_steps=3)
+    for span in spans:
+        if names.STEP_INDEX in span.attributes:
+            span.attributes[names.STEP_INDEX] += 1000
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(spans)), encoding="utf-8")
+    _open(browser, file, "#step=1004&request=1")
+    assert browser.run(_STEP) == "Step 1,004"
+    titles = "return [...document.querySelectorAll('{} .so-far button')].map(piece => piece.title)"
+    for place in ("#step .sample:first-child", ".request-details"):
+        assert browser.run(titles.format(place)) == ["Step 1,001", "Step 1,002", "Step 1,003", "Step 1,004"]
+    assert "steps 1,002 to 1,004" in browser.run("return document.querySelector('.gantt .chosen').textContent")
+
+
 def test_blocks_show_owner_sharing_and_history(browser: Browser, tmp_path: Path):
     """The block map marks owners and shared blocks; a clicked block shows its tokens and its history."""
     spans = a_run()

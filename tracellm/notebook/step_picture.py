@@ -26,7 +26,7 @@ _PER_LINE = 24
 def step_html(step: RunStep, order: Sequence[str], lang: Language) -> str:
     """Return a step as HTML; `order` has all requests of the run, which gives them their colours."""
     colours = {request_id: COLOURS[place % len(COLOURS)] for place, request_id in enumerate(order)}
-    title = f"{text(lang, 'page.step', n=f'{step.number:,}')} · {text(lang, f'step.kind.{step.kind}')}"
+    title = f"{text(lang, 'page.step', n=step.number)} · {text(lang, f'step.kind.{step.kind}')}"
     labels = dict(zip(order, without_shared_beginning([visible(request_id) for request_id in order]), strict=True))
     return (
         '<div style="border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:12px 16px;overflow-x:auto">'

@@ -75,7 +75,7 @@ class _StepView:
     def lines(self) -> Iterator[str]:
         """Yield the view's lines."""
         step = self._step
-        yield f"{self._text('page.step', n=f'{step.index:,}')} · {step_kind(step.kind, self._lang)}"
+        yield f"{self._text('page.step', n=step.index)} · {step_kind(step.kind, self._lang)}"
         changes = self._change_sentences() or [self._text("page.change.none")]
         yield from self._wrapped(("" if self._lang == "zh" else " ").join(changes))
         for section in (self._budget, self._running, self._waiting, self._blocks, self._batch, self._sampling):

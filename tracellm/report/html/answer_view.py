@@ -168,7 +168,7 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
         address = {"engine": str(finding.engine), **address}
     return {
         "sentence": sentence,
-        "step": text(lang, "page.step", n=f"{finding.step:,}"),
+        "step": text(lang, "page.step", n=finding.step),
         "address": "#" + urlencode(address, errors="replace"),
     }
 

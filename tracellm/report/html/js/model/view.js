@@ -83,7 +83,7 @@ function modelPanels(run, replay, calls, update) {
   const title = h(
     "h3",
     {},
-    t("page.step", { n: number(state.step.n) }),
+    t("page.step", { n: state.step.n }),
     " ",
     h("small", {}, t("model.batch", { tokens: batch.tokens, requests: batch.requests.length, samples: batch.samples })),
   );

@@ -1,7 +1,6 @@
 /** The KV cache as a map of blocks: owner by colour, shared, cached but free, evicted, null; and one block's history. */
 
 import { h, scrollFrame } from "../base/dom.js";
-import { number } from "../base/quantities.js";
 import { parseRanges } from "../base/ranges.js";
 import { t, tokenText, visible } from "../base/text.js";
 import { colour, requestButton, tinyName } from "../run/names.js";
@@ -42,7 +41,6 @@ export function blocksPanel(run, replay, state) {
         own.length > 1 ? "shared" : colour(own[0]),
         fresh.has(block) ? "fresh" : "",
         evicted.has(block) ? "evicted" : "",
-        content ? "full" : "",
       ].join(" ");
       const title = [
         t("page.block.used", { block, names }),
@@ -285,7 +283,7 @@ function blockHistory(run, replay, block) {
               h(
                 "button",
                 { type: "button", class: "link", onclick: () => select(run, { step: index }) },
-                t("page.step", { n: number(replay.engine.steps[index].n) }),
+                t("page.step", { n: replay.engine.steps[index].n }),
               ),
               ` ${what}`,
             ),

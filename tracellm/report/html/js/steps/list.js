@@ -65,7 +65,7 @@ function stepRow(run, step, index) {
   const waiting = (step.waiting?.length ?? 0) + (step.moreWaiting ?? 0);
   const held = step.held?.find(([r]) => step.waiting?.includes(r));
   const why = held ? heldReason(held[1], held[2], run.requests[held[0]].id) : "";
-  const texts = (step.sampled ?? []).map((row) => (row[1] === null ? "•" : tokenText(run.tokens[row[1]])));
+  const texts = (step.sampled ?? []).map(([, token]) => tokenText(run.tokens[token]));
   /** @param {string} column @param {...(Node | string)} content */
   const cell = (column, ...content) =>
     h("span", { role: "cell", class: `at-${column}`, "data-label": column === "step" ? null : t(`page.list.${column}`) }, ...content);

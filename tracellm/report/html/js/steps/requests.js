@@ -179,7 +179,7 @@ function requestDetails(run, replay, r) {
                 title: t("page.step", { n: replay.engine.steps[step].n }),
                 onclick: () => select(run, { step }),
               },
-              row[1] === null ? "•" : tokenText(run.tokens[row[1]]),
+              tokenText(run.tokens[row[1]]),
             ),
           ),
           outputs.length > MOST_OUTPUT_TOKENS ? ` ${t("page.more", { n: outputs.length - MOST_OUTPUT_TOKENS })}` : "",

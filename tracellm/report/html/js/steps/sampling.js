@@ -46,13 +46,13 @@ function sampleOf(run, replay, [r, tokenId, probability, candidates, processors,
       {},
       requestButton(run, r),
       " ",
-      h("span", { class: "token picked" }, tokenId === null ? "•" : tokenText(run.tokens[tokenId])),
+      h("span", { class: "token picked" }, tokenText(run.tokens[tokenId])),
       typeof probability === "number" ? ` ${percent(probability)}` : "",
     ),
     candidates?.length ? candidateBars(run, candidates, tokenId) : null,
     processors && h("p", { class: "how" }, t(isGreedy(run.requests[r]) ? "page.processors.greedy" : "page.processors", { names: visible(processors), n: left ?? 0, p: percent(drawnProbability ?? 0) })),
     drawn?.length ? candidateBars(run, drawn, tokenId) : null,
-    output.length ? textSoFar(run, r, output) : null,
+    output.length ? textSoFar(run, replay, r, output) : null,
   );
 }
 
@@ -82,10 +82,11 @@ function candidateBars(run, candidates, chosen) {
 /**
  * Return a request's output up to the selected step; each token leads to its step.
  * @param {Run} run
+ * @param {import("../run/replay.js").Replay} replay
  * @param {number} r
  * @param {import("../run/replay.js").Output[]} output
  */
-function textSoFar(run, r, output) {
+function textSoFar(run, replay, r, output) {
   const shown = output.slice(-MOST_PIECES);
   return h(
     "p",
@@ -97,10 +98,10 @@ function textSoFar(run, r, output) {
         {
           type: "button",
           class: step === selected(run).step ? "piece now" : "piece",
-          title: t("page.step", { n: step + 1 }),
+          title: t("page.step", { n: replay.engine.steps[step].n }),
           onclick: () => select(run, { step, request: r }),
         },
-        row[1] === null ? "•" : visible(run.tokens[row[1]] ?? "•").replaceAll("\n", "↵\n"),
+        visible(run.tokens[row[1]] ?? "•").replaceAll("\n", "↵\n"),
       ),
     ),
   );

@@ -141,12 +141,12 @@ export function stepBar(run, player) {
   const update = () => {
     const { engine, step, predict } = selected(run);
     const { steps } = run.engines[engine];
-    const n = number(steps[step].n);
+    const { n } = steps[step];
     engines.value = String(engine);
     slider.max = String(player.last);
     slider.value = String(step);
     slider.setAttribute("aria-valuetext", t("page.step", { n }));
-    position.textContent = predict ? t("page.step", { n }) : t("page.of", { n, all: number(steps[steps.length - 1].n) });
+    position.textContent = predict ? t("page.step", { n }) : t("page.of", { n: number(n), all: number(steps[steps.length - 1].n) });
     play.textContent = player.playing ? "❙❙" : "▶▶";
     play.title = t(player.playing ? "page.pause" : "page.play");
     play.setAttribute("aria-label", play.title);
@@ -181,7 +181,7 @@ export function stepPanels(run, replay) {
     h(
       "div",
       { class: "step-title" },
-      h("h3", {}, t("page.step", { n: number(state.step.n) }), " ", h("span", { class: `tag ${state.step.kind}` }, t(`step.kind.${state.step.kind}`))),
+      h("h3", {}, t("page.step", { n: state.step.n }), " ", h("span", { class: `tag ${state.step.kind}` }, t(`step.kind.${state.step.kind}`))),
       h("p", { class: "changes" }, ...(sentences.length ? sentences : [t("page.change.none")]).map((sentence) => h("span", {}, sentence))),
     ),
     h(
