@@ -5,6 +5,7 @@ import { duration, percent } from "../../tracellm/report/html/js/base/quantities
 import { aRun } from "./run.mjs";
 import { formatRanges, parseRanges } from "../../tracellm/report/html/js/base/ranges.js";
 import { segments } from "../../tracellm/report/html/js/steps/gantt.js";
+import { preemptedIn } from "../../tracellm/report/html/js/steps/queues.js";
 import { sortRequests } from "../../tracellm/report/html/js/steps/requests.js";
 import { changeSentences, engineName } from "../../tracellm/report/html/js/steps/steps.js";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/run/selection.js";
@@ -23,6 +24,16 @@ test("a request's segments are runs of steps in which it did the same", () => {
     [["prefill", 0, 0, 8], ["decode", 1, 1, 1], ["preempted", 2, 2, 0], ["prefill", 3, 3, 10]],
   );
   assert.deepEqual(segments(aRun().engines[0].steps).get(2).map(({ kind, first, last }) => [kind, first, last]), [["waiting", 0, 4]]);
+});
+
+test("a waiting request has the last step that preempted it, found without a look at all steps each time", () => {
+  let looks = 0;
+  const preempted = { 3: [7], 5: [7, 8] };
+  const steps = Array.from({ length: 9 }, (_, i) => ({ n: i + 1, kind: "decode", free: 0, get preempted() { looks += 1; return preempted[i + 1]; } }));
+  const run = { ...aRun(), engines: [{ ...aRun().engines[0], steps }] };
+  const found = (n) => [7, 8, 9].map((r) => preemptedIn(run, steps[n - 1], r));
+  assert.deepEqual([2, 3, 4, 5, 9].map(found), [[null, null, null], [3, null, null], [3, null, null], [5, 5, null], [5, 5, null]]);
+  assert.equal(looks, steps.length);
 });
 
 test("an address gives back the selection it was made from", () => {

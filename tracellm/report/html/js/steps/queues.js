@@ -94,13 +94,26 @@ function lostBlocks(replay, state, r) {
  * @param {Step} step
  * @param {number} r
  */
-function preemptedIn(run, step, r) {
+export function preemptedIn(run, step, r) {
   const { steps } = run.engines[selected(run).engine];
-  for (let i = steps.indexOf(step); i >= 0; i -= 1) {
-    if (steps[i].preempted?.includes(r)) return steps[i].n;
-    if (steps[i].scheduled?.some(([scheduled]) => scheduled === r)) return null;
+  return preemptions(steps).get(r)?.findLast((n) => n <= step.n) ?? null;
+}
+
+/** @type {WeakMap<Step[], Map<number, number[]>>} */
+const preemptionsOf = new WeakMap();
+
+/**
+ * Return the numbers of the steps that preempted each request, in order.
+ * @param {Step[]} steps
+ */
+function preemptions(steps) {
+  let found = preemptionsOf.get(steps);
+  if (!found) {
+    found = new Map();
+    for (const { n, preempted } of steps) for (const r of preempted ?? []) found.set(r, [...(found.get(r) ?? []), n]);
+    preemptionsOf.set(steps, found);
   }
-  return null;
+  return found;
 }
 
 /**
