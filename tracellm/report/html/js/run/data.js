@@ -93,3 +93,19 @@ import { unpack } from "../base/unpack.js";
 export async function readData() {
   return (await unpack(/** @type {HTMLElement} */ (document.getElementById("data")))).json();
 }
+
+/**
+ * Return candidates in pairs.
+ * @param {number[]} listed token id, probability, token id, probability, ...
+ */
+export function candidatePairs(listed) {
+  return Array.from({ length: listed.length / 2 }, (_, i) => /** @type {[id: number, probability: number]} */ ([listed[2 * i], listed[2 * i + 1]]));
+}
+
+/**
+ * Return whether a request takes the likeliest token, without chance.
+ * @param {Request} request
+ */
+export function isGreedy({ params = [] }) {
+  return params.some(([name, value]) => name === "temperature" && Number(value) === 0);
+}

@@ -1,5 +1,6 @@
 /** A step as plain data, for the browser's console and for tests. */
 
+import { candidatePairs } from "./data.js";
 import { heldReason } from "./names.js";
 import { phases, slots } from "./replay.js";
 import { selected, stepIndex } from "./selection.js";
@@ -36,12 +37,7 @@ export function stepFacts(run, replay, index) {
   const held = new Map((step.held ?? []).map((row) => [row[0], row]));
   const [prefill, decode] = phases(step);
   /** @param {number[]} listed */
-  const candidates = (listed) =>
-    Array.from({ length: (listed ?? []).length / 2 }, (_, i) => ({
-      token: listed[2 * i],
-      text: run.tokens[listed[2 * i]],
-      prob: listed[2 * i + 1],
-    }));
+  const candidates = (listed) => candidatePairs(listed).map(([token, prob]) => ({ token, text: run.tokens[token], prob }));
   return {
     step: step.n,
     kind: step.kind,
@@ -60,7 +56,7 @@ export function stepFacts(run, replay, index) {
     sampled: byId(
       (step.sampled ?? []).map(([r, token, prob, listed]) => [
         r,
-        { token, text: token === null ? null : (run.tokens[token] ?? null), prob, top: candidates(listed) },
+        { token, text: token === null ? null : (run.tokens[token] ?? null), prob, top: candidates(listed ?? []) },
       ]),
     ),
     preempted: (step.preempted ?? []).map(id),

@@ -9,6 +9,7 @@
 import { number, percent } from "../base/quantities.js";
 import { formatRanges, parseRanges } from "../base/ranges.js";
 import { hasText, t, tokenText, visible } from "../base/text.js";
+import { candidatePairs, isGreedy } from "../run/data.js";
 import { computedTokens, finishReason, heldReason, shortName, tokenSum } from "../run/names.js";
 import { owners, phases, slots } from "../run/replay.js";
 
@@ -616,10 +617,9 @@ function askToken(transition) {
   const row = transition.pick(subjects);
   const [r, chosen] = row;
   const candidates = candidatesOf(row);
-  const greedy = (run.requests[r].params ?? []).some(([name, value]) => name === "temperature" && Number(value) === 0);
   const likeliest = Math.max(...candidates.map(([, probability]) => probability));
   const probability = /** @type {[number, number]} */ (candidates.find(([id]) => id === chosen))[1];
-  const hidden = greedy && probability === likeliest;
+  const hidden = isGreedy(run.requests[r]) && probability === likeliest;
   /** @param {[number, number]} candidate */
   const asChoice = ([id, p]) => choice(`token ${id}`, hidden ? tokenText(run.tokens[id]) : `${tokenText(run.tokens[id])} · ${percent(p)}`);
   const soFar = replay.outputsUpTo(r, index - 1).slice(-MOST_SUBJECTS * 2).map((output) => tokenText(run.tokens[output.row[1]]));
@@ -648,11 +648,7 @@ function askToken(transition) {
  * @returns {[id: number, probability: number][]}
  */
 function candidatesOf([, id, , listed, , , , drawn]) {
-  const values = drawn?.length ? drawn : (listed ?? []);
-  /** @type {[number, number][]} */
-  const found = [];
-  for (let i = 0; i < values.length; i += 2) found.push([values[i], values[i + 1]]);
-  return id === null ? [] : found;
+  return id === null ? [] : candidatePairs(drawn?.length ? drawn : (listed ?? []));
 }
 
 /** @param {Transition} transition @returns {Draft | null} */

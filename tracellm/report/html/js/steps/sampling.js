@@ -3,6 +3,7 @@
 import { h } from "../base/dom.js";
 import { number, percent } from "../base/quantities.js";
 import { t, tokenText, visible } from "../base/text.js";
+import { candidatePairs, isGreedy } from "../run/data.js";
 import { requestButton } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
 
@@ -63,19 +64,15 @@ function sampleOf(run, replay, [r, tokenId, probability, candidates, processors,
  * @param {number} chosen
  */
 function candidateBars(run, candidates, chosen) {
-  const rows = [];
-  for (let i = 0; i < candidates.length; i += 2) {
-    const [id, probability] = [candidates[i], candidates[i + 1]];
-    rows.push(
-      h(
-        "li",
-        { class: id === chosen ? "chosen" : "" },
-        h("span", { class: "token" }, tokenText(run.tokens[id])),
-        h("span", { class: "track" }, h("i", { style: { width: `${100 * probability}%` } })),
-        h("span", { class: "number" }, percent(probability)),
-      ),
-    );
-  }
+  const rows = candidatePairs(candidates).map(([id, probability]) =>
+    h(
+      "li",
+      { class: id === chosen ? "chosen" : "" },
+      h("span", { class: "token" }, tokenText(run.tokens[id])),
+      h("span", { class: "track" }, h("i", { style: { width: `${100 * probability}%` } })),
+      h("span", { class: "number" }, percent(probability)),
+    ),
+  );
   return h("ol", { class: "bars" }, ...rows);
 }
 
@@ -105,12 +102,4 @@ function textSoFar(run, replay, r, output) {
       ),
     ),
   );
-}
-
-/**
- * Return whether a request takes the likeliest token, without chance.
- * @param {import("../run/data.js").Request} request
- */
-function isGreedy({ params = [] }) {
-  return params.some(([name, value]) => name === "temperature" && Number(value) === 0);
 }
