@@ -13,6 +13,7 @@ import { onSelect, select, selected, shareSelection } from "../run/selection.js"
 import { questionAbout } from "./questions.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
+/** @typedef {import("../run/data.js").Step} Step */
 /** @typedef {import("./questions.js").Question} Question */
 
 /**
@@ -35,7 +36,7 @@ export class Predictor {
   constructor(run, replays) {
     this.run = run;
     this.replays = replays;
-    /** @type {Map<string, {engine: number, step: number, kind: string, choice: number, right: boolean}>} */
+    /** Answers about the steps that were asked about. @type {Map<Step, {engine: number, kind: string, choice: number, right: boolean}>} */
     this.answers = new Map();
     /** @type {Map<number, number>} */
     this.reached = new Map();
@@ -77,15 +78,14 @@ export class Predictor {
     return this.shown;
   }
 
-  /** Return whether a step follows the selected one. */
-  get hasNext() {
-    return this.selected.step + 1 < this.run.engines[this.selected.engine].steps.length;
+  /** Return the step after the selected one, if any. @returns {Step | undefined} */
+  get next() {
+    return this.run.engines[this.selected.engine].steps[this.selected.step + 1];
   }
 
-  /** Return the number of the step after the selected one. */
+  /** Return the number of that step, as text. */
   get nextNumber() {
-    const step = this.run.engines[this.selected.engine].steps[this.selected.step + 1];
-    return step ? number(step.n) : "";
+    return this.next ? number(this.next.n) : "";
   }
 
   /** Return the question about the step after the selected one, in the page's language. */
@@ -94,23 +94,21 @@ export class Predictor {
   }
 
   get answer() {
-    return this.answers.get(`${this.selected.engine} ${this.selected.step + 1}`);
+    return this.next && this.answers.get(this.next);
   }
 
   /** @param {number} choice */
   choose(choice) {
-    const { question } = this;
-    if (!question || this.answer || choice >= question.choices.length) return;
-    const step = this.run.engines[this.selected.engine].steps[this.selected.step + 1].n;
-    const right = choice === question.right;
-    this.answers.set(`${this.selected.engine} ${this.selected.step + 1}`, { engine: this.selected.engine, step, kind: question.kind, choice, right });
+    const { question, next } = this;
+    if (!question || !next || this.answer || choice >= question.choices.length) return;
+    this.answers.set(next, { engine: this.selected.engine, kind: question.kind, choice, right: choice === question.right });
     this.reach(this.selected.step + 1);
     select(this.run, {});
   }
 
   /** Go on to the next step. */
   goOn() {
-    if (this.hasNext) select(this.run, { step: this.selected.step + 1 });
+    if (this.next) select(this.run, { step: this.selected.step + 1 });
   }
 
   /** Forget all answers, and begin with the first step. */
@@ -122,7 +120,7 @@ export class Predictor {
 
   /** Return the score: `{right, asked, answers}`. */
   score() {
-    const answers = [...this.answers.values()].map(({ engine, step, kind, right }) => ({ engine, step, kind, right }));
+    const answers = [...this.answers].map(([{ n }, { engine, kind, right }]) => ({ engine, step: n, kind, right }));
     return { right: answers.filter(({ right }) => right).length, asked: answers.length, answers };
   }
 
@@ -133,7 +131,7 @@ export class Predictor {
   key(key) {
     if (!this.selected.predict) return false;
     const open = !this.answer && this.question !== null;
-    if (key === "Enter" && !open && this.hasNext) this.goOn();
+    if (key === "Enter" && !open && this.next) this.goOn();
     else if (/^[1-9]$/.test(key) && open) this.choose(Number(key) - 1);
     else return false;
     return true;
@@ -190,7 +188,7 @@ export function predictViews(predictor, stopPlaying) {
 function questionParts(predictor, question) {
   /** @param {string} text */
   const title = (text) => h("h3", { class: "ask", id: "ask", tabindex: "-1" }, text);
-  if (!predictor.hasNext) {
+  if (!predictor.next) {
     const { right, asked } = predictor.score();
     return [title(t("page.predict.end")), asked ? h("p", {}, t("page.predict.end.score", { right, asked })) : ""];
   }
@@ -210,7 +208,7 @@ function questionParts(predictor, question) {
 function footParts(predictor, question) {
   /** @param {string} name @param {string} key @param {() => void} action */
   const button = (name, key, action) => h("button", { type: "button", class: name, onclick: action }, t(key, { n: predictor.nextNumber }));
-  if (!predictor.hasNext) return [button("restart", "page.predict.again", () => predictor.restart())];
+  if (!predictor.next) return [button("restart", "page.predict.again", () => predictor.restart())];
   const open = question && !predictor.answer;
   return [
     open ? button("skip", "page.predict.skip", () => predictor.goOn()) : button("go-on", "page.predict.continue", () => predictor.goOn()),
