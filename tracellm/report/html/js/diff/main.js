@@ -53,7 +53,11 @@ async function start() {
     })),
   };
   const player = new Player(both);
-  const shown = () => data.pairs.length > 0;
+  if (data.pairs.length) {
+    const first = data.pairs.findIndex((pair) => pair.differs.length);
+    Object.assign(selected(both), { step: Math.max(first, 0) }, fromHash(both, location.hash));
+    follow(both);
+  }
   let update = mountPair(both, player);
   const switchLanguage = async () => {
     setTexts(data.texts, await showOtherLanguage(language()));
@@ -62,17 +66,13 @@ async function start() {
   };
   languageButton(switchLanguage);
   expose(both);
-  if (shown()) {
+  if (data.pairs.length) {
     onSelect(both, () => {
       follow(both);
       update();
       history.replaceState(null, "", toHash(both));
     });
     for (const side of both.sides) onSelect(side.run, (change) => lead(both, side, change));
-    const first = data.pairs.findIndex((pair) => pair.differs.length);
-    Object.assign(selected(both), { step: Math.max(first, 0) }, fromHash(both, location.hash));
-    follow(both);
-    update();
     window.addEventListener("resize", () => update());
     window.addEventListener("hashchange", () => goToHash(both, location.hash));
     document.addEventListener("click", (event) => {
