@@ -2,8 +2,8 @@
  * Questions about a step that is still hidden: "which requests run in it?", "which block does request 3 get?".
  *
  * Each kind of question has one answer in the recorded step. Its wrong choices come from the same run, and the run shows
- * that they are wrong. A question's text and facts come from the steps before. The choice of kinds, requests
- * and wrong answers depends on the run and the number of the step alone.
+ * that they are wrong. A question's text and facts come from the steps before. The choice of kinds, requests and wrong
+ * answers depends on the run and the number of the step alone.
  */
 
 import { number, percent } from "../base/quantities.js";
@@ -62,6 +62,7 @@ class Transition {
     this.step = this.after.step;
     this.last = this.before.step;
     this.rows = /** @type {Map<number, Scheduled>} */ (new Map((this.step.scheduled ?? []).map((row) => [row[0], row])));
+    this.rowsBefore = new Map((this.last.scheduled ?? []).map((row) => [row[0], row]));
     this.held = new Map((this.step.held ?? []).map((row) => [row[0], row]));
     this.random = randomFrom(this.step.n);
   }
@@ -72,10 +73,6 @@ class Transition {
     const known = new Set([...(this.last.running ?? []), ...(this.last.waiting ?? []), ...this.rowsBefore.keys()]);
     const now = new Set([...(this.step.waiting ?? []), ...(this.step.running ?? []), ...this.rows.keys()]);
     return [...now].filter((r) => !known.has(r) && !this.step.resumed?.includes(r));
-  }
-
-  get rowsBefore() {
-    return new Map((this.last.scheduled ?? []).map((row) => [row[0], row]));
   }
 
   /** Return whether a block table is one list of blocks, so that a token's position gives its block. */
@@ -108,6 +105,11 @@ class Transition {
   blocks(r) {
     const row = (this.step.blocks ?? []).find(([owner]) => owner === r);
     return { hits: parseRanges(row?.[1] ?? ""), fresh: parseRanges(row?.[2] ?? "") };
+  }
+
+  /** Return the blocks that scheduled requests got and that were free. */
+  get fresh() {
+    return [...this.rows.keys()].flatMap((r) => this.blocks(r).fresh);
   }
 
   /** Return the number of output tokens of a request before the step. @param {number} r */
@@ -463,7 +465,7 @@ function askHit(transition) {
     right: counted("common.tokens")(hit),
     wrong: wrongNumbers(transition, hit, others).map(counted("common.tokens")),
     facts: length === undefined ? [] : [t("page.predict.length", { name: transition.name(r), length: length + transition.outputs(r), computed: 0 })],
-    because: [computedTokens(row, transition.engine.blockSize), t("page.predict.because.hit", { size })],
+    because: [computedTokens(row, size), t("page.predict.because.hit", { size })],
   };
 }
 
@@ -518,9 +520,8 @@ function askBlock(transition) {
   if (!subjects.length) return null;
   const r = transition.pick(growing.length ? growing : subjects);
   const [block] = transition.blocks(r).fresh;
-  const allFresh = [...rows.keys()].flatMap((other) => transition.blocks(other).fresh);
   const used = owners(before);
-  const top = Math.max(0, ...used.keys(), ...allFresh);
+  const top = Math.max(0, ...used.keys(), ...transition.fresh);
   const free = Array.from({ length: Math.min(step.total ?? 0, top + 2) }, (_, i) => i + 1).filter((one) => !used.has(one));
   const ids = [after.tables.get(r)?.[0], before.tables.get(r)?.at(-1), ...transition.shuffled(free).slice(0, 3), ...transition.shuffled([...used.keys()]).slice(0, 2)];
   const none = choice(NONE, t("page.predict.noblock"));
@@ -540,9 +541,9 @@ function askBlock(transition) {
 
 /** @param {Transition} transition @returns {Draft | null} */
 function askFree(transition) {
-  const { step, last, rows } = transition;
+  const { step, last } = transition;
   if (!step.total) return null;
-  const fresh = [...rows.keys()].flatMap((r) => transition.blocks(r).fresh).length;
+  const fresh = transition.fresh.length;
   const others = [last.free, last.free - fresh, step.free - fresh, step.free + fresh, step.total - step.free, step.total];
   return {
     event: step.free !== last.free,
@@ -565,8 +566,8 @@ function freeSum({ before, after, last, step }) {
 
 /** @param {Transition} transition @returns {Draft | null} */
 function askEvicted(transition) {
-  const { step, rows, engine, before } = transition;
-  const fresh = [...rows.keys()].flatMap((r) => transition.blocks(r).fresh).length;
+  const { step, engine, before } = transition;
+  const fresh = transition.fresh.length;
   if (!fresh || !engine.prefixCaching || !before.cached.size) return null;
   const evicted = step.evicted ?? [];
   const others = [0, fresh, evicted.length + 1, step.preempted?.length];
