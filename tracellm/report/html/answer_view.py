@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
+from tracellm.report.console.boxes import CLIENTS
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.findings import Finding, findings
 from tracellm.report.facts.startup import ClientChoice, ModelLoad
@@ -43,7 +44,7 @@ def answer_view(
         "answer": {
             "lines": _lines(client, load, inputs, lang),
             "times": _times(trace, seconds or 0.0, lang),
-            **_found(trace, lang),
+            "findings": _findings(trace, lang),
             "variants": _variants(trace, variants or {}, lang),
         }
     }
@@ -62,12 +63,9 @@ def _lines(
     if client is not None:
         lines.append((text(lang, "answer.client"), visible(client.choice)))
         origin = next((one["origin"] for one in inputs if one["name"] == "multiprocess_mode"), "")
-        rule = text(lang, f"client.rule.{client.choice}") if client.choice in _RULES else ""
+        rule = text(lang, f"client.rule.{client.choice}") if client.choice in CLIENTS else ""
         lines.append((text(lang, "answer.rule"), text(lang, "answer.because", rule=rule, origin=origin)))
     return lines
-
-
-_RULES = ("InprocClient", "SyncMPClient", "AsyncMPClient")
 
 
 def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
@@ -123,7 +121,7 @@ def _union(spans: Iterable[Span]) -> int:
     return total
 
 
-def _found(trace: Trace, lang: str) -> dict[str, Any]:
+def _findings(trace: Trace, lang: str) -> list[dict[str, Any]]:
     """Return the findings by kind, a few of each, with the number of the others."""
     short = RequestNames()
     kinds: dict[str, list[Finding]] = {}
@@ -143,7 +141,7 @@ def _found(trace: Trace, lang: str) -> dict[str, Any]:
                 "left_out": left_out,
             }
         )
-    return {"findings": groups}
+    return groups
 
 
 def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]:

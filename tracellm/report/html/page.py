@@ -133,7 +133,8 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
     startup = startup_spans(trace)
     options = manifest.get("options")
     without_text = isinstance(options, dict) and options.get("text") is False
-    client = client_view(client_choice(startup), lang)
+    choice, load = client_choice(startup), model_load(startup)
+    client = client_view(choice, lang)
     context: dict[str, Any] = {
         "t": partial(text, lang),
         "version": version(run_folder),
@@ -145,15 +146,15 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "boundary": boundary_view(trace, lang),
         "without_text": without_text,
         "mermaid": to_mermaid(sequence(trace, lang=lang)),
-        "load": load_view(model_load(startup), manifest, lang),
+        "load": load_view(load, manifest, lang),
         "cache": cache_view(kv_cache(startup), lang),
         "config": config_view(engine_config(startup), lang),
         "words": [(term, text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
         "probes": probes_sentence(manifest, trace, lang),
         **answer_view(
             trace,
-            client_choice(startup),
-            model_load(startup),
+            choice,
+            load,
             client["inputs"] if client else [],
             lang,
             run_folder.variants,
