@@ -44,6 +44,18 @@ test("an address gives back the selection it was made from", () => {
   assert.deepEqual(fromHash(run, "#step=99&request=nobody&block=x&engine=7"), {});
 });
 
+test("an address without a step leaves engine and step as they are", () => {
+  const run = aRun();
+  run.engines.unshift({ ...run.engines[0], steps: run.engines[0].steps.slice(0, 1) });
+  select(run, { engine: 1, step: 4 });
+  for (const hash of ["#source=Scheduler.schedule", "#source=Scheduler.schedule&step=5"]) {
+    assert.deepEqual(fromHash(run, hash), { source: "Scheduler.schedule" });
+  }
+  assert.deepEqual(fromHash(run, "#step=1"), { engine: 0, step: 0 });
+  assert.deepEqual(fromHash(run, "#engine=0"), { engine: 0, step: 0 });
+  assert.deepEqual(fromHash(run, "#engine=1&step=5"), { engine: 1, step: 4 });
+});
+
 test("a variant is named after its settings, and numbered if the run has several engines", () => {
   const run = aRun();
   const [engine] = run.engines;

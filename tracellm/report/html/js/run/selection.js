@@ -87,7 +87,8 @@ export function toHash(run) {
 }
 
 /**
- * Return the selection that an address holds; what it does not name, or names wrongly, is left out.
+ * Return the selection that an address holds; what it does not name, or names wrongly, is left out. An engine
+ * comes with one of its steps, or with its first: the index that is selected now may be past its last.
  * @param {Selectable} run
  * @param {string} hash
  * @returns {Partial<Selection>}
@@ -97,10 +98,9 @@ export function fromHash(run, hash) {
   /** @type {Partial<Selection>} */
   const found = {};
   const engine = Number(parts.get("engine") ?? 0);
-  if (run.engines[engine]) found.engine = engine;
-  const shown = run.engines[found.engine ?? 0];
+  const shown = run.engines[engine];
   const step = shown ? stepIndex(shown, Number(parts.get("step"))) : -1;
-  if (step >= 0) found.step = step;
+  if (step >= 0 || (shown && parts.has("engine"))) Object.assign(found, { engine, step: Math.max(step, 0) });
   const request = run.requests.findIndex((one) => one.id === parts.get("request"));
   if (request >= 0) found.request = request;
   for (const name of /** @type {const} */ (["block", "call"])) {
