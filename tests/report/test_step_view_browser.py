@@ -285,6 +285,13 @@ def test_a_runs_text_is_data(browser: Browser, tmp_path: Path, bad: str):
     assert browser.log() == []
 
 
+def test_a_blocks_table_has_room_for_its_tokens_in_a_narrow_window(browser: Browser, page: Path):
+    """The names of its rows, which stay in sight, take less than half of it."""
+    _open(browser, page, "#step=1&block=1", width=390)
+    name, frame = (f"document.querySelector('.block-details {part}').clientWidth" for part in ("th", ".scroll"))
+    assert browser.run(f"return 2 * {name} < {frame}")
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_step_scrolls_sideways(browser: Browser, page: Path, width: int):
     """The step view stays within its window, with a request and a block selected."""
