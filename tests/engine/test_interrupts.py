@@ -1,9 +1,11 @@
 """Tests of Ctrl-C during generation."""
 
+import asyncio
 import os
 import signal
 import threading
 from multiprocessing import resource_tracker, util
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.executor.uniproc_executor import UniProcExecutor
 from tracellm.engine.ipc.launch import CoreEngineProcManager
+from tracellm.engine.ipc.mp_client import AsyncMPClient
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
@@ -102,6 +105,54 @@ def test_the_scripts_own_handler_is_called_and_comes_back(llm):
         assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def test_an_interrupt_at_the_end_of_the_block_is_not_lost(monkeypatch):
+    """Ctrl-C that comes while the previous handler is put back is handled by it."""
+    seen = []
+    set_handler = signal.signal
+
+    def interrupted(signum, handler):
+        press_ctrl_c()
+        return set_handler(signum, handler)
+
+    previous = signal.signal(signal.SIGINT, lambda *_: seen.append("handled"))
+    try:
+        with deferred_interrupts():
+            monkeypatch.setattr(signal, "signal", interrupted)
+        assert seen == ["handled"]
+    finally:
+        set_handler(signal.SIGINT, previous)
+
+
+def test_an_interrupt_is_not_lost_to_another_error():
+    """Ctrl-C inside a block that fails is handled at its end."""
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        press_ctrl_c()
+        raise ValueError
+
+
+def test_a_cancelled_task_does_not_wait_for_an_engine_that_never_connects(monkeypatch):
+    """A task that asyncio cancelled, as its Ctrl-C does, stops waiting for the engine's first message."""
+    sentinel, engine_end = os.pipe()
+    engine = SimpleNamespace(sentinel=sentinel, close=lambda: None, wait_for_end=lambda: "ended")
+    monkeypatch.setattr(
+        AsyncMPClient,
+        "launch_core_engines",
+        lambda self, *_: setattr(self.resources, "engine_manager", engine),
+    )
+    guard = threading.Timer(30, os.close, [engine_end])  # ends a wait that would last forever
+    guard.start()
+
+    async def main():
+        asyncio.current_task().cancel()
+        AsyncMPClient(EngineArgs().create_engine_config(), UniProcExecutor, False)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    guard.cancel()
+    os.close(engine_end)
+    os.close(sentinel)
 
 
 def test_other_threads_generate_too(llm):

@@ -120,7 +120,7 @@ class Program:
                 [sys.executable, "-u", *arguments],
                 cwd=cwd or self.directory,
                 env=os.environ
-                | {"TMPDIR": str(self.temporary), "PYTHONWARNINGS": "error::ResourceWarning"}
+                | {"TMPDIR": str(self.temporary), "PYTHONWARNINGS": "error::ResourceWarning", "PYTHONFAULTHANDLER": "1"}
                 | (environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -195,8 +195,13 @@ class Program:
         self.process.send_signal(signum)
 
     def end(self) -> int:
-        """Wait for its end, and return the exit status, negative for a signal."""
-        return self.process.wait(HANG_GUARD)
+        """Wait for its end, and return the exit status, negative for a signal. If it hangs, its stderr has where."""
+        try:
+            return self.process.wait(HANG_GUARD)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGABRT)  # faulthandler prints the stack of each thread
+            self.process.wait(HANG_GUARD)
+            raise
 
     def leftovers(self) -> list[str]:
         """Return the files left after the end of all its processes; there should be none."""

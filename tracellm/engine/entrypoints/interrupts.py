@@ -54,6 +54,6 @@ def deferred_interrupts(signum: int = signal.SIGINT) -> Iterator[Interrupts]:
     signal.signal(signum, interrupts._defer)
     try:
         yield interrupts
-        interrupts.check()
     finally:
         signal.signal(signum, previous)
+        interrupts.check()  # last: a signal that came just before the previous handler was back

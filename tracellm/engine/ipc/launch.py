@@ -65,6 +65,7 @@ __all__ = [
     "engine_identity",
     "failed_message",
     "make_socket_directory",
+    "poll_unless_cancelled",
     "read_failed_message",
     "read_ready_message",
     "ready_message",
@@ -76,7 +77,7 @@ ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 """Sent instead of outputs when the engine core has failed. A second frame has the error message; vLLM sends none."""
 
 POLL_INTERVAL_MS = 200
-"""Interval at which `wait_for_engine_startup` checks for cancellation."""
+"""Interval at which `poll_unless_cancelled` checks for cancellation."""
 _END_TIMEOUT = 5.0
 """Seconds that the process has to end by itself."""
 _DRAIN_TIMEOUT_MS = 200
@@ -330,9 +331,7 @@ def wait_for_engine_startup(
     poller.register(handshake_socket, zmq.POLLIN)
     poller.register(manager.sentinel, zmq.POLLIN)
     while True:
-        while not (events := poller.poll(POLL_INTERVAL_MS)):
-            _raise_if_cancelled()
-        received = any(source is handshake_socket for source, _ in events)
+        received = any(source is handshake_socket for source, _ in poll_unless_cancelled(poller))
         if not received and not handshake_socket.poll(_DRAIN_TIMEOUT_MS):
             raise EngineDeadError(
                 f"The engine process EngineCore_0 {manager.wait_for_end()} before it was ready. If it could still "
@@ -355,18 +354,23 @@ def wait_for_engine_startup(
             )
 
 
-def _raise_if_cancelled() -> None:
-    """Raise CancelledError in a cancelled task.
+def poll_unless_cancelled(poller: zmq.Poller) -> list[tuple[Any, int]]:
+    """Wait for events, as `poller.poll()` does, as long as this task is not cancelled.
 
     An engine created inside a task blocks the event loop. Ctrl-C then only cancels the task (`asyncio.run`), and would
     take effect when the engine is ready.
+
+    Raises:
+        asyncio.CancelledError: the task that runs this was cancelled.
     """
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no event loop in this thread
-        return
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+    while not (events := poller.poll(POLL_INTERVAL_MS)):
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no event loop in this thread
+            continue
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+    return events
 
 
 # -- the directory of the sockets -------------------------------------------------------------------------------------

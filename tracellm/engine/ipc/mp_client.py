@@ -40,6 +40,7 @@ from tracellm.engine.ipc.launch import (
     EngineZmqAddresses,
     engine_identity,
     make_socket_directory,
+    poll_unless_cancelled,
     remove_socket_directory,
     wait_for_engine_startup,
 )
@@ -276,6 +277,7 @@ class MPClient(EngineCoreClient):
 
         Raises:
             EngineDeadError: its process has ended.
+            asyncio.CancelledError: the task that runs this was cancelled.
         """
         poller = zmq.Poller()
         poller.register(self.input_socket, zmq.POLLIN)
@@ -283,7 +285,7 @@ class MPClient(EngineCoreClient):
         assert manager is not None
         poller.register(manager.sentinel, zmq.POLLIN)
         while True:
-            if not any(source is self.input_socket for source, _ in poller.poll()):
+            if not any(source is self.input_socket for source, _ in poll_unless_cancelled(poller)):
                 raise EngineDeadError(
                     f"The engine process EngineCore_0 {manager.wait_for_end()} as soon as it was ready."
                 )
