@@ -127,9 +127,14 @@ def test_an_interrupt_at_the_end_of_the_block_is_not_lost(monkeypatch):
 
 def test_an_interrupt_is_not_lost_to_another_error():
     """Ctrl-C inside a block that fails is handled at its end."""
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+
+    @deferred_interrupts()
+    def fail():
         press_ctrl_c()
         raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
 
 
 def test_a_cancelled_task_does_not_wait_for_an_engine_that_never_connects(monkeypatch):
@@ -145,7 +150,9 @@ def test_a_cancelled_task_does_not_wait_for_an_engine_that_never_connects(monkey
     guard.start()
 
     async def main():
-        asyncio.current_task().cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
         AsyncMPClient(EngineArgs().create_engine_config(), UniProcExecutor, False)
 
     with pytest.raises(asyncio.CancelledError):

@@ -7,6 +7,7 @@ import { formatRanges, parseRanges } from "../../tracellm/report/html/js/base/ra
 import { segments } from "../../tracellm/report/html/js/steps/gantt.js";
 import { preemptedIn } from "../../tracellm/report/html/js/steps/queues.js";
 import { sortRequests } from "../../tracellm/report/html/js/steps/requests.js";
+import { usualParts } from "../../tracellm/report/html/js/steps/time.js";
 import { changeSentences, engineName } from "../../tracellm/report/html/js/steps/steps.js";
 import { fromHash, select, toHash } from "../../tracellm/report/html/js/run/selection.js";
 import { setTexts, t, tokenText, visible } from "../../tracellm/report/html/js/base/text.js";
@@ -34,6 +35,14 @@ test("a waiting request has the last step that preempted it, found without a loo
   const found = (n) => [7, 8, 9].map((r) => preemptedIn(run, steps[n - 1], r));
   assert.deepEqual([2, 3, 4, 5, 9].map(found), [[null, null, null], [3, null, null], [3, null, null], [5, 5, null], [5, 5, null]]);
   assert.equal(looks, steps.length);
+});
+
+test("a usual step of a kind has the median of each of its parts", () => {
+  setTexts({ en: { "step.comma": ", ", "step.kind.decode": "decode", "page.part.forward": "forward", "page.part.other": "other", "page.part.recording": "recording", "page.time.usual": "{n} {kind}: {time}; {parts}" }, zh: {} }, "en");
+  const step = (/** @type {number} */ us, /** @type {number} */ forward, recording = 0) => ({ n: us, kind: "decode", free: 0, us, recording, parts: { forward } });
+  const steps = [step(100, 60), step(10, 5, 2), step(30, 20), { n: 1, kind: "prefill", free: 0, us: 999, parts: {} }];
+  assert.equal(usualParts(steps, "decode"), "3 decode: 30 µs; forward 20 µs, other 10 µs, recording 0 µs");
+  assert.equal(usualParts(steps, "prefill"), "");
 });
 
 test("an address gives back the selection it was made from", () => {

@@ -308,14 +308,19 @@ def test_an_address_selects_a_call(browser: Browser, tmp_path: Path):
     assert browser.log() == []
 
 
-def test_a_failed_call_shows_its_exception(browser: Browser, tmp_path: Path):
-    """A failed call is marked in the tree, and its exception is in the panel."""
+@pytest.mark.parametrize("all_fail", [False, True])
+def test_a_failed_call_shows_its_exception(browser: Browser, tmp_path: Path, all_fail: bool):
+    """A row of failed calls is marked; one with a few of them has their number. The exception is in the panel."""
     spans = a_run()
     number = _number(spans, "Worker.execute_model")
-    a_run_folder(spans).trace.spans[number].error = "RuntimeError: out of blocks"
+    for i, span in enumerate(a_run_folder(spans).trace.spans):
+        if i == number or (all_fail and span.name == "Worker.execute_model"):
+            span.error = "RuntimeError: out of blocks"
     _page(browser, tmp_path, spans, f"#call={number}")
-    assert browser.run("return document.querySelector('.tree-row[aria-selected=true] .failed').textContent").startswith(
-        "✗"
+    row = "return document.querySelector('.tree-row[aria-selected=true]')"
+    assert browser.run(f"{row}.querySelector('.name').className") == ("name failed" if all_fail else "name")
+    assert browser.run(f"{row}.querySelector('.failed').textContent").strip() == (
+        "✗ Worker.execute_model" if all_fail else "✗ 1 failed"
     )
     assert "RuntimeError: out of blocks" in browser.run("return document.querySelector('.call-panel').textContent")
 

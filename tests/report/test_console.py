@@ -21,7 +21,7 @@ from tracellm.engine.config.vllm_config import OpsReason
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
 from tracellm.report.console.terminal import Terminal
-from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, engine_config, model_load
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
@@ -190,6 +190,22 @@ def test_processes_may_be_read_in_any_order(lang: str):
     assert titles(orders[0])[:3] == IN_ORDER
     for spans in orders:
         assert _say(spans, lang) == expected
+
+
+@pytest.mark.parametrize(
+    ("maker", "arguments", "origins"),
+    [
+        ("LLM.__init__", ["max_num_seqs=3"], ["argument", "default"]),
+        ("AsyncLLM.__init__", ["max_num_seqs=3"], ["argument", "default"]),
+        ("AsyncLLM.__init__", ["vllm_config=VllmConfig"], ["", ""]),
+    ],
+)
+def test_a_setting_has_its_origin(maker: str, arguments: list[str], origins: list[str]):
+    """A setting is an argument or a default; its origin is unknown if the engine was made from a whole VllmConfig."""
+    calls = Calls()
+    with calls(maker, "request", args=arguments):
+        calls.leaf("EngineArgs.create_engine_config", **{names.CONFIG: ["max_num_seqs=3", "seed=0"]})
+    assert [setting.origin for setting in engine_config(calls.spans)] == origins
 
 
 def test_steps_wait_for_a_start_up_only_so_long():

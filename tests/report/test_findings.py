@@ -80,7 +80,7 @@ def test_each_moment_is_found_once_with_its_reason():
         ),
         ("waited", 2, "b", "no_free_blocks", {"steps": 3, "mostly": 2}),
         ("pieces", 1, "a", "token_budget", {"chunks": 2, "sizes": "4 + 5"}),
-        ("hit", 4, "b", None, {"tokens": 16, "blocks": 1, "size": 0}),
+        ("hit", 4, "b", None, {"tokens": 16, "blocks": 1, "size": 0, "rest": None}),
     ]
 
 
@@ -97,9 +97,64 @@ def test_an_aborted_request_has_its_sampled_tokens():
         )
     )
     assert [(one.step, one.values) for one in found if one.kind == "aborted"] == [
-        (3, {"tokens": 2}),
-        (5, {"tokens": 1}),
+        (3, {"tokens": 2, "reason": "", "delivered": None}),
+        (5, {"tokens": 1, "reason": "", "delivered": None}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "delivered", "sentences"),
+    [
+        ("abort", 1, [", of which 1 reached its caller; the rest was dropped", "cancelled it or stopped reading."]),
+        ("abort", 2, [", which all reached its caller. Its caller cancelled"]),
+        ("stop", 2, ["found a stop string"]),
+    ],
+)
+def test_an_abort_has_its_cause_and_its_delivered_tokens(reason: str, delivered: int, sentences: list[str]):
+    """The sentence about an aborted request has the cause, and how many of its tokens reached the caller."""
+    trace = a_trace(
+        a_step(1, {"a": (4, 0, "prefill")}, more={names.STEP_NEW: ["a"], **_drawn("a")}),
+        a_step(2, {"a": (1, 4, "decode")}, more=_drawn("a")),
+        a_step(3, {}, more={names.STEP_ABORTED: ["a"]}),
+    )
+    more = {names.GEN_AI_OUTPUT_TOKENS: delivered, names.GEN_AI_FINISH_REASONS: [reason]}
+    sentence = _sentence(trace, "a", more)
+    assert "after 2 sampled tokens" in sentence
+    for part in sentences:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    ("prompt", "limit"),
+    [
+        (23, "The other 7 prompt tokens do not fill a block"),
+        (32, "the last prompt token must be computed"),
+        (40, "The block after them was not in the cache"),
+    ],
+)
+def test_a_hit_has_the_reason_why_it_is_not_longer(prompt: int, limit: str):
+    """The sentence about a prefix cache hit has the reason why the other prompt tokens were computed."""
+    calls = Calls()
+    calls.leaf("Scheduler.__init__", **{names.KV_BLOCK_SIZE: 16, names.KV_NUM_BLOCKS: 10})
+    calls.leaf(
+        "EngineCore.step_fn",
+        **a_step(1, {"a": (prompt - 16, 16, "prefill")}, hits={"a": 16}, more={names.STEP_NEW: ["a"]}),
+    )
+    assert limit in _sentence(calls.trace(), "a", {names.GEN_AI_INPUT_TOKENS: prompt})
+
+
+def _drawn(request_id: str) -> dict[str, Any]:
+    return {names.STEP_SAMPLED: [request_id], names.STEP_SAMPLED_IDS: [7]}
+
+
+def _sentence(trace: Trace, request_id: str, more: dict[str, Any]) -> str:
+    """Return the only finding's sentence, of a run with a span of the request with these attributes."""
+    attributes = {names.REQUEST_ID: request_id, **more}
+    first, last = trace.spans[0].start_ns - 1, trace.spans[-1].end_ns
+    life = Span("llm_request", f"{100:032x}", f"{100:016x}", None, first, last, attributes)
+    trace = Trace([*trace.spans, life])
+    (group,) = answer_view(trace, None, None, [], "en")["answer"]["findings"]
+    return str(group["findings"][0]["sentence"])
 
 
 def test_a_batch_that_shrinks_is_found_at_the_first_small_step():

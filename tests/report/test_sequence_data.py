@@ -52,6 +52,17 @@ def views() -> Views:
     return write
 
 
+def test_every_zoom_draws_messages():
+    """Messages to other processes are at the level of requests, although steps send them."""
+
+    def nodes(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [node for item in items for node in (item, *nodes(item.get("items", [])))]
+
+    messages = [node for node in nodes(sequence_data(served())["whole"]["items"]) if "m" in node]
+    assert messages
+    assert {node["l"] for node in messages} == {0}
+
+
 def _nasty() -> Trace:
     """Return a run with texts everywhere that break Mermaid and HTML."""
     spans = a_run(prompts=HOSTILE[:3], outputs=NASTY[:3], decode_steps=3)

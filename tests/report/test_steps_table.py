@@ -93,7 +93,7 @@ def test_who_left_before_a_step():
         ["request 1 aborted: cancelled, or a stop string was found"],
         [],
         ["request 0 finished: length (max_tokens or the model's limit)"],
-        ["workers remove request 0, which finished earlier"],
+        ["nothing to compute: the model runner drops request 0, finished earlier"],
     ]
 
 

@@ -5,8 +5,9 @@ slow first tokens and slow steps. A report shows them first, since they answer t
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -43,12 +44,21 @@ class Finding:
 
 @per_trace
 def findings(trace: Trace) -> tuple[Finding, ...]:
-    """Return all findings, engine by engine, kind by kind: preemptions in order, of other kinds the largest first."""
-    found: list[Finding] = []
-    for number, engine in enumerate(engines(trace)):
-        for kind in (_preemptions, _aborts, _waits, _pieces, _hits, _shrinking):
-            found += kind(number, engine)
-    return (*found, *_slow_first_tokens(trace), *_slow_steps(trace))
+    """Return all findings, kind by kind: preemptions and aborts in order, of other kinds the largest first."""
+
+    def each(kind: Callable[[int, EngineFacts], Iterable[Finding]]) -> Iterable[Finding]:
+        return chain.from_iterable(kind(number, engine) for number, engine in enumerate(engines(trace)))
+
+    return (
+        *each(_preemptions),
+        *_aborts(trace),
+        *each(_waits),
+        *each(_pieces),
+        *_hits(trace),
+        *each(_shrinking),
+        *_slow_first_tokens(trace),
+        *_slow_steps(trace),
+    )
 
 
 def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
@@ -80,15 +90,25 @@ def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
         yield Finding("preempted", number, step.index, request_id, values, _held(step, request_id))
 
 
-def _aborts(number: int, engine: EngineFacts) -> Iterable[Finding]:
-    """Yield a finding for each request that was aborted, with the number of tokens that were sampled for it."""
-    sampled: Counter[str] = Counter()
-    for step in engine.steps:
-        for request_id in step.aborted:
-            yield Finding("aborted", number, step.index, request_id, {"tokens": sampled[request_id]})
-        for request_id in (*step.new, *step.aborted):
-            del sampled[request_id]
-        sampled.update(token.request_id for token in step.sampled)
+def _aborts(trace: Trace) -> Iterable[Finding]:
+    """Yield a finding for each request that was aborted, with its numbers of sampled and delivered tokens, if known."""
+    for number, engine in enumerate(engines(trace)):
+        by_step = RequestsByStep(trace)
+        sampled: Counter[str] = Counter()
+        for step in engine.steps:
+            for request_id in step.aborted:  # before `enter`: a later request may have the same id
+                request = by_step.get(request_id)
+                delivered = request.output_tokens if request else None
+                values = {
+                    "tokens": sampled[request_id],
+                    "reason": (request and request.finish_reason) or "",
+                    "delivered": None if delivered is None else min(delivered, sampled[request_id]),
+                }
+                yield Finding("aborted", number, step.index, request_id, values)
+            by_step.enter(step)
+            for request_id in (*step.new, *step.aborted):
+                del sampled[request_id]
+            sampled.update(token.request_id for token in step.sampled)
 
 
 def _waits(number: int, engine: EngineFacts) -> Iterable[Finding]:
@@ -146,16 +166,25 @@ def _pieces(number: int, engine: EngineFacts) -> Iterable[Finding]:
                     yield Finding("pieces", number, start.index, request.request_id, values, held)
 
 
-def _hits(number: int, engine: EngineFacts) -> Iterable[Finding]:
-    """Return a finding for each prefix cache hit of a request that begins."""
+def _hits(trace: Trace) -> Iterable[Finding]:
+    """Return a finding for each prefix cache hit of a request that begins, with the prompt tokens that it left."""
     found = []
-    for step in engine.steps:
-        for request in step.requests:
-            if request.prefix_hit_tokens and request.request_id in step.new:
-                values = {"tokens": request.prefix_hit_tokens, "blocks": len(request.cached_blocks)}
-                values["size"] = engine.block_size
-                found.append(Finding("hit", number, step.index, request.request_id, values))
-    return sorted(found, key=lambda finding: -finding.values["tokens"])
+    for number, engine in enumerate(engines(trace)):
+        by_step = RequestsByStep(trace)
+        for step in engine.steps:
+            by_step.enter(step)
+            for scheduled in step.requests:
+                if scheduled.prefix_hit_tokens and scheduled.request_id in step.new:
+                    request = by_step.get(scheduled.request_id)
+                    prompt = request.input_tokens if request else None
+                    values = {
+                        "tokens": scheduled.prefix_hit_tokens,
+                        "blocks": len(scheduled.cached_blocks),
+                        "size": engine.block_size,
+                        "rest": None if prompt is None else prompt - scheduled.prefix_hit_tokens,
+                    }
+                    found.append(Finding("hit", number, step.index, scheduled.request_id, values))
+    return sorted(found, key=lambda finding: (finding.engine, -finding.values["tokens"]))
 
 
 def _slow_first_tokens(trace: Trace) -> Iterable[Finding]:

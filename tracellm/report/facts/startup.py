@@ -139,7 +139,7 @@ def _settings(span: Span, attribute: str) -> dict[str, str]:
     return {name: value for name, _, value in entries}
 
 
-_MAKING_LLM = "LLM.__init__"
+_MAKING_LLM = ("LLM.__init__", "AsyncLLM.__init__")
 
 _FACTS = frozenset(
     name
@@ -159,7 +159,7 @@ def startup_spans(trace: Trace) -> list[Span]:
     return [
         span
         for span in trace.spans
-        if span.name in (MAKING_ENGINE, _MAKING_LLM) or names.CONFIG in span.attributes or is_about_startup(span)
+        if span.name in (MAKING_ENGINE, *_MAKING_LLM) or names.CONFIG in span.attributes or is_about_startup(span)
     ]
 
 
@@ -235,8 +235,10 @@ def engine_config(spans: Iterable[Span]) -> tuple[Setting, ...]:
     found = next((span for span in spans if names.CONFIG in span.attributes), None)
     if found is None:
         return ()
-    llm = next((span for span in spans if span.name == _MAKING_LLM and _is_around(span, found)), None)
-    arguments = None if llm is None else _settings(llm, names.ARGUMENTS)
+    makers = (span for span in spans if span.name in _MAKING_LLM and _is_around(span, found))
+    arguments = next((_settings(span, names.ARGUMENTS) for span in makers), None)
+    if arguments is not None and "vllm_config" in arguments:  # made elsewhere, from arguments that are not recorded
+        arguments = None
     ops_reason = _first(spans, "tracellm.load.").get(names.LOAD_OPS_REASON)
     variable_set = _variable_set(_first(spans, "tracellm.client."))
     return tuple(

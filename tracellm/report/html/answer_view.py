@@ -156,6 +156,10 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
         values |= {
             name: text(lang, f"{key}.{values[name]}") for name, key in (("kind", "step.kind"), ("part", "page.part"))
         }
+    if finding.kind == "aborted":
+        because = _abort(values, lang)
+    elif finding.kind == "hit":
+        because = _limit_of_hit(values, lang)
     sentence = text(lang, f"finding.{finding.kind}", request=request, because=because, **values)
     if finding.kind == "preempted":
         sentence += text(lang, "finding.resumed" if "resumed" in values else "finding.not_resumed", **values)
@@ -169,6 +173,27 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
         "step": text(lang, "page.step", n=finding.step),
         "address": "#" + urlencode(address, errors="replace"),
     }
+
+
+def _abort(values: dict[str, Any], lang: str) -> str:
+    """Return the number of an aborted request's tokens that reached its caller, and why it was aborted."""
+    delivered = values["delivered"]
+    sentences = []
+    if delivered is not None:
+        key = "delivered" if delivered < values["tokens"] else "all_delivered"
+        sentences.append(text(lang, f"finding.aborted.{key}", delivered=delivered))
+    reason = values["reason"] if values["reason"] in ("stop", "abort") else "unknown"
+    sentences.append(text(lang, f"finding.aborted.{reason}"))
+    return "".join(sentences)
+
+
+def _limit_of_hit(values: dict[str, Any], lang: str) -> str:
+    """Return why no more tokens came from the prefix cache."""
+    rest, size = values["rest"], values["size"]
+    if not rest or not size:
+        return text(lang, "finding.hit.full_blocks")
+    key = "partial" if rest < size else "last" if rest == size else "other"
+    return text(lang, f"finding.hit.{key}", rest=rest)
 
 
 def _variants(trace: Trace, variants: Mapping[str, Trace], lang: str) -> list[dict[str, str]]:

@@ -214,7 +214,9 @@ class _Writer:
             "t": self._text(*(one.text for one in own)),
         }
         if spans:
-            call |= {"n": _runs([self._numbers[id] for id in message.spans]), "l": LEVELS.index(spans[0].level)}
+            # Every zoom draws messages, whatever the level of the call that sends them.
+            level = 0 if message.kind == "message" else LEVELS.index(spans[0].level)
+            call |= {"n": _runs([self._numbers[id] for id in message.spans]), "l": level}
         optional: dict[str, Any] = {
             "c": len(spans) if len(spans) > 1 else 0,
             "h": len(message.inside),

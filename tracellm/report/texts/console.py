@@ -101,7 +101,7 @@ ZH = {
     "console.kv.groups": "层组",
     "console.kv.shared": "{groups} 个层组，各用自己的块；滑动窗口之外的块会被释放",
     "console.kv.memory": "内存",
-    "console.kv.size": "{blocks:,} 个（含 1 个空块），每块 {size:,} 个 token：可容纳 {room:,} 个 token",
+    "console.kv.size": "{blocks:,} 个（含 1 个占位块），每块 {size:,} 个 token：可容纳 {room:,} 个 token",
     "console.kv.of": "{bytes}，最多可用 {available}",
     "console.brief.client": "客户端：{choice}（规则：{rule}）",
     "console.brief.load": "模型：{name}，{bytes}，{dtype}，位于 {device}，加载用时 {time}",

@@ -69,7 +69,7 @@ ZH = {
   tracellm whatif latest --num-gpu-blocks-override 20 --no-enable-prefix-caching""",
     "cli.help.whatif.budget": "一步最多计算的 token 数。",
     "cli.help.whatif.seqs": "最多同时运行的请求数。",
-    "cli.help.whatif.blocks": "KV 缓存块数，含空块。",
+    "cli.help.whatif.blocks": "KV 缓存块数，含占位块。",
     "cli.help.whatif.prefix_caching": "是否复用相同提示前缀的 KV 缓存块。",
     "cli.help.whatif.chunked_prefill": "是否把长提示分块，用几步计算。",
     "cli.help.whatif.threshold": "一步中一个请求最多计算的提示 token 数；0 表示不限。",

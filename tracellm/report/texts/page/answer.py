@@ -35,9 +35,13 @@ EN = {
     "computed again, besides the newest one; {cached} came from the prefix cache.",
     "finding.not_resumed": " It did not resume.",
     "finding.aborted.title": "{n:aborted request|aborted requests}",
-    "finding.aborted": "Request {request} left the engine before this step, when {tokens:token was|tokens were} "
-    "sampled: its caller cancelled it or stopped reading, or a stop string was found. Tokens sampled after that are "
-    "dropped.",
+    "finding.aborted": "Request {request} was aborted before this step, after {tokens:sampled token|sampled tokens}"
+    "{because}",
+    "finding.aborted.delivered": ", of which {delivered:,} reached its caller; the rest was dropped",
+    "finding.aborted.all_delivered": ", which all reached its caller",
+    "finding.aborted.abort": ". Its caller cancelled it or stopped reading.",
+    "finding.aborted.stop": ". The output processor found a stop string in its text.",
+    "finding.aborted.unknown": ". Its caller cancelled it or stopped reading, or a stop string was found.",
     "finding.waited.title": "{n:request|requests} waited",
     "finding.waited": "Request {request} waited for {steps:step|steps}.{because}",
     "finding.shrinking.title": "A shrinking batch",
@@ -47,7 +51,14 @@ EN = {
     "finding.pieces": "The prompt of request {request} was computed in {chunks} steps: {sizes} tokens.{because}",
     "finding.hit.title": "{n:prefix cache hit|prefix cache hits}",
     "finding.hit": "Request {request} found {tokens:token|tokens} in the prefix cache, in {blocks:full block|full "
-    "blocks} of {size}. Only full blocks are shared.",
+    "blocks} of {size}.{because}",
+    "finding.hit.full_blocks": " Only full blocks are shared.",
+    "finding.hit.partial": " The other {rest:prompt token does|prompt tokens do} not fill a block, and only full "
+    "blocks are shared.",
+    "finding.hit.last": " The next block was not taken, even if cached: the last prompt token must be computed, "
+    "because its logits give the first output token.",
+    "finding.hit.other": " The block after them was not in the cache, so the other {rest:prompt token|prompt tokens} "
+    "had to be computed.",
     "finding.slow_step.title": "{n:slow step|slow steps}",
     "finding.slow_step": "It took {time}; the median of this kind ({kind}) is {median}. Its longest part is {part}: "
     "{part_time}. {function} has the most time of its own: {own}.",
@@ -88,8 +99,12 @@ ZH = {
     "{cached:,} 个来自前缀缓存。",
     "finding.not_resumed": "之后没有恢复。",
     "finding.aborted.title": "{n:,} 个请求被中止",
-    "finding.aborted": "请求 {request} 在这个 step 之前离开引擎，当时已采样 {tokens:,} 个 token："
-    "调用方取消了它或不再读取，或者出现了停止字符串。此后采样的 token 会被丢弃。",
+    "finding.aborted": "请求 {request} 在这个 step 之前被中止，当时已采样 {tokens:,} 个 token{because}",
+    "finding.aborted.delivered": "，其中 {delivered:,} 个已交给调用方，其余被丢弃",
+    "finding.aborted.all_delivered": "，均已交给调用方",
+    "finding.aborted.abort": "。原因是调用方取消了请求，或不再读取。",
+    "finding.aborted.stop": "。原因是输出处理器在文本中发现了停止字符串。",
+    "finding.aborted.unknown": "。原因是调用方取消了请求或不再读取，或出现了停止字符串。",
     "finding.waited.title": "{n:,} 个请求等待过",
     "finding.waited": "请求 {request} 等待了 {steps:,} 个 step。{because}",
     "finding.shrinking.title": "批次缩小",
@@ -98,7 +113,12 @@ ZH = {
     "finding.pieces": "请求 {request} 的提示词分 {chunks} 个 step 计算：{sizes} 个 token。{because}",
     "finding.hit.title": "{n:,} 次前缀缓存命中",
     "finding.hit": "请求 {request} 在前缀缓存中命中 {tokens:,} 个 token，共 {blocks:,} 个满块（每块 {size} 个）。"
-    "只有满块可以共享。",
+    "{because}",
+    "finding.hit.full_blocks": "只共享满块。",
+    "finding.hit.partial": "其余 {rest:,} 个提示词 token 不足一块，而只有满块才能共享。",
+    "finding.hit.last": "即使下一块在缓存中也不会使用：提示词的最后一个 token 必须计算，"
+    "它的 logits 给出第一个输出 token。",
+    "finding.hit.other": "其后的块不在缓存中，所以其余 {rest:,} 个提示词 token 需要计算。",
     "finding.slow_step.title": "{n:,} 个较慢的 step",
     "finding.slow_step": "用时 {time}；同类 step（{kind}）的中位数为 {median}。最长的部分是{part}：{part_time}。"
     "自身用时最多的函数是 {function}：{own}。",

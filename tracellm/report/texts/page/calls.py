@@ -12,7 +12,8 @@ EN = {
     "html.calls.script": "This view needs JavaScript. `tracellm show RUN tree` prints the call tree.",
     "html.timeline": "Timeline",
     "html.timeline.short": "Timeline",
-    "html.timeline.lead": "Every thread of every process over time, callers above the calls that they made. Drag to "
+    "html.timeline.lead": "Every thread of every process over time, callers above the calls that they made. asyncio "
+    "tasks of a thread run at the same time: their calls stand below each other too, in the next free rows. Drag to "
     "move; pinch, Ctrl and the wheel, or + and - to zoom; click a call to select it.",
     "calls.none": "No call was recorded.",
     "calls.open": "{name} (not ended)",
@@ -63,6 +64,7 @@ EN = {
     "calls.scope.request.none": "Steps of the selected request",
     "calls.sort": "Sort by: {by}",
     "calls.column.call": "Call",
+    "calls.failed.some": "{n:,} failed",
     "calls.row": "{name}, {n:call|calls}, total {total}, own {own}",
     "calls.call.previous": "Previous call of this row",
     "calls.call.next": "Next call of this row",
@@ -102,7 +104,8 @@ ZH = {
     "html.calls.script": "此视图需要 JavaScript。`tracellm show RUN tree` 会打印调用树。",
     "html.timeline": "时间线",
     "html.timeline.short": "时间线",
-    "html.timeline.lead": "每个进程的每个线程随时间的调用，调用者在上，被调用者在下。拖动可平移；"
+    "html.timeline.lead": "每个进程的每个线程随时间的调用，调用者在上，被调用者在下。同一线程中的 asyncio 任务"
+    "同时运行，它们的调用也上下排列，占用下一个空行。拖动可平移；"
     "双指、Ctrl 加滚轮或 + 和 - 可缩放；点击可选中一个调用。",
     "calls.none": "没有记录到任何调用。",
     "calls.open": "{name}（未结束）",
@@ -153,6 +156,7 @@ ZH = {
     "calls.scope.request.none": "选中请求的各步",
     "calls.sort": "排序：{by}",
     "calls.column.call": "调用",
+    "calls.failed.some": "{n:,} 个失败",
     "calls.row": "{name}，{n:,} 个调用，总计 {total}，自身 {own}",
     "calls.call.previous": "此行的上一个调用",
     "calls.call.next": "此行的下一个调用",

@@ -63,7 +63,7 @@ EN = {
     "html.boundary.sockets": "ADD, ABORT and UTILITY go from a ROUTER socket of the client to a DEALER socket in the "
     "engine core's thread process_input_sockets, which passes them on in input_queue. Results go through output_queue "
     "to the thread process_output_sockets, and from its PUSH socket to a PULL socket of the client.",
-    "html.boundary.lost": "{n:,} not received",
+    "html.boundary.lost": "{n:,} not received: sent when its receiver had stopped, or was not recorded",
     "html.boundary.each": "{bytes} each",
     "html.boundary.what.ADD": "a new request: its tokens and sampling parameters",
     "html.boundary.what.ABORT": "requests to abort: cancelled, or a stop string was found",
@@ -170,7 +170,7 @@ ZH = {
     "html.boundary.sockets": "ADD、ABORT、UTILITY 由客户端的 ROUTER 套接字发往引擎核心 process_input_sockets "
     "线程的 DEALER 套接字，再经 input_queue 交给主线程。结果经 output_queue 到 process_output_sockets 线程，"
     "由其 PUSH 套接字发往客户端的 PULL 套接字。",
-    "html.boundary.lost": "{n:,} 条未被接收",
+    "html.boundary.lost": "{n:,} 条未被接收：发出时接收方已停止，或接收没有被记录",
     "html.boundary.each": "每条 {bytes}",
     "html.boundary.what.ADD": "新请求：token 和采样参数",
     "html.boundary.what.ABORT": "要中止的请求：已取消，或出现了停止字符串",

@@ -103,9 +103,10 @@ export class Profile {
   rowElement(i, chosen, matches) {
     const row = this.rows[i];
     const name = visible(row.name);
+    const allFailed = row.failed === row.calls;
     /** @param {Column} column */
     const text = (column) => {
-      if (column === "name") return row.failed ? `✗ ${name}` : name;
+      if (column === "name") return allFailed ? `✗ ${name}` : row.failed ? `${name} ✗ ${t("calls.failed.some", { n: row.failed })}` : name;
       if (column === "calls") return number(row.calls);
       return column === "recording" && !row.recording ? "" : duration(row[column]);
     };
@@ -125,7 +126,7 @@ export class Profile {
         h(
           "span",
           { class: cellClass(column), role: "gridcell", title: column === "name" && name },
-          column === "name" ? h("span", { class: row.failed ? "name failed" : "name" }, text(column)) : text(column),
+          column === "name" ? h("span", { class: allFailed ? "name failed" : "name" }, text(column)) : text(column),
         ),
       ),
       timeBar(row, this.longest),

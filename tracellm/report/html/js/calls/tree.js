@@ -231,6 +231,7 @@ class TreeView {
     const where = movedTo(calls, i);
     const name = callName(calls, i);
     const chosen = this.call === i;
+    const allFailed = row.failed === row.numbers.length;
     return h(
       "div",
       {
@@ -249,9 +250,10 @@ class TreeView {
         "span",
         { class: "entry", style: { "--depth": Math.min(row.depth - 1, MOST_INDENTS) } },
         h("span", { class: "twisty", "aria-hidden": "true" }, below ? (row.open ? "▾" : "▸") : ""),
-        h("span", { class: `name${row.failed ? " failed" : ""}` }, row.failed ? `✗ ${name}` : name),
+        h("span", { class: `name${allFailed ? " failed" : ""}` }, allFailed ? `✗ ${name}` : name),
         where && h("span", { class: "where" }, ` ${where}`),
         row.numbers.length > 1 && h("span", { class: "count" }, ` ×${number(row.numbers.length)}`),
+        row.failed > 0 && !allFailed && h("span", { class: "count failed" }, ` ✗ ${t("calls.failed.some", { n: row.failed })}`),
         row.numbers.length > 1 && chosen && this.stepper(row),
         h("span", { class: "detail" }, ` ${callDetail(calls, i)}`),
       ),

@@ -131,7 +131,7 @@ function requestDetails(run, replay, r) {
   const request = run.requests[r];
   const prompt = (request.promptTokens ?? []).slice(0, MOST_PROMPT_TOKENS);
   const outputs = replay.outputs.get(r) ?? [];
-  const { queued = 0, prefill = 0 } = request;
+  const { queued = 0, prefill = 0, numOutput: delivered = outputs.length } = request;
   const whole = Math.max(queued + prefill, 1);
   return h(
     "div",
@@ -183,6 +183,7 @@ function requestDetails(run, replay, r) {
             ),
           ),
           outputs.length > MOST_OUTPUT_TOKENS ? ` ${t("page.more", { n: outputs.length - MOST_OUTPUT_TOKENS })}` : "",
+          delivered < outputs.length ? h("small", {}, ` ${t("page.output.delivered", { sampled: outputs.length, delivered })}`) : "",
         )
       : null,
   );

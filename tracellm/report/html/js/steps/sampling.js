@@ -50,21 +50,24 @@ function sampleOf(run, replay, [r, tokenId, probability, candidates, processors,
       h("span", { class: "token picked" }, tokenText(run.tokens[tokenId])),
       typeof probability === "number" ? ` ${percent(probability)}` : "",
     ),
-    candidates?.length ? candidateBars(run, candidates, tokenId) : null,
+    candidates?.length ? candidateBars(run, candidates, tokenId, probability) : null,
     processors && h("p", { class: "how" }, t(isGreedy(run.requests[r]) ? "page.processors.greedy" : "page.processors", { names: visible(processors), n: left ?? 0, p: percent(drawnProbability ?? 0) })),
-    drawn?.length ? candidateBars(run, drawn, tokenId) : null,
+    drawn?.length ? candidateBars(run, drawn, tokenId, drawnProbability) : null,
     output.length ? textSoFar(run, replay, r, output) : null,
   );
 }
 
 /**
- * Return candidates as bars, the chosen one marked.
+ * Return candidates as bars: those with a chance, and the chosen one, marked, even if it is not among the likeliest.
  * @param {Run} run
- * @param {number[]} candidates token id, probability, token id, probability, ...
+ * @param {number[]} listed token id, probability, token id, probability, ...
  * @param {number} chosen
+ * @param {number | null} [chance] the chosen one's probability
  */
-function candidateBars(run, candidates, chosen) {
-  const rows = candidatePairs(candidates).map(([id, probability]) =>
+function candidateBars(run, listed, chosen, chance) {
+  const candidates = candidatePairs(listed).filter(([, probability]) => probability > 0);
+  if (typeof chance === "number" && !candidates.some(([id]) => id === chosen)) candidates.push([chosen, chance]);
+  const rows = candidates.map(([id, probability]) =>
     h(
       "li",
       { class: id === chosen ? "chosen" : "" },

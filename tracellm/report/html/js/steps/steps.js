@@ -1,7 +1,7 @@
 /** The step view: the bar that moves through the steps of an engine, and the panels of the selected step. */
 
 import { h } from "../base/dom.js";
-import { duration, number } from "../base/quantities.js";
+import { number } from "../base/quantities.js";
 import { t, visible } from "../base/text.js";
 import { shortName } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
@@ -9,6 +9,7 @@ import { batchPanel } from "./batch.js";
 import { blocksPanel } from "./blocks.js";
 import { budgetPanel, runningPanel, waitingPanel } from "./queues.js";
 import { samplingPanel } from "./sampling.js";
+import { timePanel } from "./time.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("../run/data.js").Step} Step */
@@ -193,7 +194,7 @@ export function stepPanels(run, replay) {
       blocksPanel(run, replay, state),
       batchPanel(run, replay, state),
       samplingPanel(run, replay, state.step),
-      state.step.us !== undefined && timePanel(state.step, state.step.us),
+      state.step.us !== undefined && timePanel(run, state.step, state.step.us),
     ),
   ];
 }
@@ -219,33 +220,4 @@ export function changeSentences(run, step) {
   if (step.evicted?.length) found.push(t("page.change.evicted", { n: step.evicted.length }));
   if (step.error) found.push(t("step.failed", { error: visible(step.error) }));
   return found;
-}
-
-/**
- * Return where the step's time went, as a bar.
- * @param {Step} step
- * @param {number} whole its time in microseconds
- */
-function timePanel(step, whole) {
-  const parts = { ...step.parts };
-  const known = Object.values(parts).reduce((sum, us) => sum + us, 0) + (step.recording ?? 0);
-  const all = /** @type {[string, number][]} */ ([
-    ...Object.entries(parts),
-    ["other", Math.max(0, whole - known)],
-    ["recording", step.recording ?? 0],
-  ]).filter(([, us]) => us > 0);
-  return h(
-    "section",
-    { class: "panel wide" },
-    h("h4", {}, t("page.time"), " ", h("small", {}, t("page.time.lead", { time: duration(whole) }))),
-    h(
-      "div",
-      { class: "budget time-bar", role: "img", "aria-label": all.map(([part, us]) => `${t(`page.part.${part}`)} ${duration(us)}`).join(", ") },
-      ...all.map(([part, us]) =>
-        h("i", { class: `part ${part}`, style: { width: `${(100 * us) / Math.max(1, whole)}%` }, title: `${t(`page.part.${part}`)}: ${duration(us)}` }),
-      ),
-    ),
-    h("ul", { class: "legend" }, ...all.map(([part, us]) => h("li", {}, h("i", { class: `part ${part}` }), `${t(`page.part.${part}`)} ${duration(us)}`))),
-    step.outputs !== undefined && h("p", { class: "empty" }, t("page.time.outputs", { time: duration(step.outputs) })),
-  );
 }
