@@ -203,8 +203,9 @@ def test_processes_may_be_read_in_any_order(lang: str):
 def test_a_setting_has_its_origin(maker: str, arguments: list[str], origins: list[str]):
     """A setting is an argument or a default; its origin is unknown if the engine was made from a whole VllmConfig."""
     calls = Calls()
+    config: dict[str, Any] = {names.CONFIG: ["max_num_seqs=3", "seed=0"]}
     with calls(maker, "request", args=arguments):
-        calls.leaf("EngineArgs.create_engine_config", **{names.CONFIG: ["max_num_seqs=3", "seed=0"]})
+        calls.leaf("EngineArgs.create_engine_config", **config)
     assert [setting.origin for setting in engine_config(calls.spans)] == origins
 
 

@@ -135,7 +135,8 @@ def test_an_abort_has_its_cause_and_its_delivered_tokens(reason: str, delivered:
 def test_a_hit_has_the_reason_why_it_is_not_longer(prompt: int, limit: str):
     """The sentence about a prefix cache hit has the reason why the other prompt tokens were computed."""
     calls = Calls()
-    calls.leaf("Scheduler.__init__", **{names.KV_BLOCK_SIZE: 16, names.KV_NUM_BLOCKS: 10})
+    cache: dict[str, Any] = {names.KV_BLOCK_SIZE: 16, names.KV_NUM_BLOCKS: 10}
+    calls.leaf("Scheduler.__init__", **cache)
     calls.leaf(
         "EngineCore.step_fn",
         **a_step(1, {"a": (prompt - 16, 16, "prefill")}, hits={"a": 16}, more={names.STEP_NEW: ["a"]}),

@@ -142,7 +142,7 @@ function requestDetails(run, replay, r) {
       : h(
           "div",
           {},
-          h("p", { class: "sum" }, ...firstToken(request)),
+          h("p", { class: "sum" }, ...firstToken(request, outputs.length || delivered)),
           h(
             "div",
             { class: "budget time-bar", role: "img", "aria-label": t("page.requests.first") },
@@ -192,11 +192,12 @@ function requestDetails(run, replay, r) {
 /**
  * Return sentences about the time to the first token, and the pace of the others.
  * @param {Request} request
+ * @param {number} sampled number of tokens
  */
-function firstToken({ first = 0, queued = 0, prefill = 0, decode, numOutput = 0 }) {
+function firstToken({ first = 0, queued = 0, prefill = 0, decode }, sampled) {
   const sentences = [t("page.first.token", { time: duration(first), queued: duration(queued), prefill: duration(prefill) })];
-  if (decode && numOutput > 1) {
-    const each = decode / (numOutput - 1);
+  if (decode && sampled > 1) {
+    const each = decode / (sampled - 1);
     sentences.push(" ", t("page.pace", { time: duration(each), rate: threeDigits(1e6 / each) }));
   }
   return sentences;
