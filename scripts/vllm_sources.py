@@ -1,20 +1,23 @@
 """Table of counterparts in vLLM: tracellm/report/facts/counterparts.json, made from the sources of two versions.
 
 For each function that the probes record, the table has its file, name, line and parameters in vLLM 0.11.1 and 0.32.0,
-or the reason why vLLM has none. Helpers that such a function calls in its own file are marked `helper`, and are listed
-if vLLM has them. Neither package is imported. `VERSION=DIR` names the folder that holds `vllm/`, such as
-an environment's site-packages:
+and the names that only one of the two calls; or the reason why vLLM has none. Helpers that such a function calls in
+its own file are marked `helper`, and are listed if vLLM has them. Neither package is imported. `VERSION=DIR` names the
+folder that holds `vllm/`, such as an environment's site-packages:
 
     python -m scripts.vllm_sources 0.11.1=DIR 0.32.0=DIR
 """
 
 import ast
+import builtins
 import json
 import re
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -29,6 +32,7 @@ __all__ = [
     "NAMED",
     "TABLE",
     "Package",
+    "called_names",
     "column",
     "named",
     "our_functions",
@@ -56,15 +60,40 @@ class Found(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The function in the table."""
-        row = {
+        """The function in the table, with `calls`, the names of what it calls."""
+        row: dict[str, Any] = {
             "file": self.file,
             "name": self.name,
             "line": self.node.lineno,
             "lines": (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1,
             "parameters": parameters(self.node.args),
+            "calls": called_names(self.node),
         }
         return {**row, "async": True} if isinstance(self.node, ast.AsyncFunctionDef) else row
+
+
+_COMMON = frozenset(dir(builtins)).union(*map(dir, (list, dict, set, str, bytes, deque)))
+_LOGGERS = frozenset({"logger", "warnings"})
+
+
+def called_names(node: ast.AST) -> list[str]:
+    """Return the names that a piece of code calls, without `self.`: no builtins, methods of containers, or logging."""
+    names = {_dotted(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
+    return sorted(
+        name.removeprefix("self.")
+        for name in names
+        if name and name.rpartition(".")[2] not in _COMMON and name.partition(".")[0] not in _LOGGERS
+    )
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return `a.b.c` of such an expression, and only its end if it begins with something else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Attribute):
+        return ""
+    before = _dotted(node.value)
+    return f"{before}.{node.attr}" if before else node.attr
 
 
 class Class(NamedTuple):
@@ -422,10 +451,12 @@ def _counterpart(name: str, ours: Found, version: str, package: Package) -> dict
             return None
         place, _, text = target.partition(" at ")
         found = package.find(f"vllm.{place.removeprefix('in ')}")
-        line = found and (_first_line(found.node, text) if text else found.node.lineno)
-        if found is None or line is None:
+        part = found and (_first_statement(found.node, text) if text else found.node)
+        if found is None or part is None:
             raise LookupError(f"vLLM {version} has no {target}, the counterpart of {name}")
-        return {**found.row, "line": line, "part": True} if target.startswith("in ") else found.row
+        if not target.startswith("in "):
+            return found.row
+        return {**found.row, "line": part.lineno, "calls": called_names(part), "part": True}
     targets = [*_candidates(ours)]
     homes = package.homes(ours.name.partition(".")[0]) if not ours.name.startswith("_") else []
     if len(homes) == 1:
@@ -433,10 +464,11 @@ def _counterpart(name: str, ours: Found, version: str, package: Package) -> dict
     return next((found.row for target in targets if (found := package.find(target)) is not None), None)
 
 
-def _first_line(function: _Function, text: str) -> int | None:
-    """Return the line of the first statement in a function with a text, which a compound one has before its colon."""
+def _first_statement(function: _Function, text: str) -> ast.stmt | None:
+    """Return the first statement in a function with a text, which a compound one has before its colon."""
     statements = (node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function)
-    return min((node.lineno for node in statements if text in ast.unparse(node).partition("\n")[0]), default=None)
+    found = (node for node in statements if text in ast.unparse(node).partition("\n")[0])
+    return min(found, key=attrgetter("lineno"), default=None)
 
 
 def _candidates(ours: Found) -> Iterator[str]:
@@ -477,15 +509,28 @@ def rows(columns: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, dict[
     """Return the table: by our name, or by that of a function of vLLM alone, its counterpart in each version.
 
     `part` marks a function of vLLM that has ours as a part; `reason` is a code of the reason for none; `helper` marks a
-    function of ours that no probe records.
+    function of ours that no probe records. `calls` has what the last version calls and the first one does not, and the
+    reverse.
     """
     table: dict[str, dict[str, Any]] = {}
     helpers_of_vllm = [name for name in our_helpers() if any(name in column for column in columns.values())]
     for name in [*our_functions(), *helpers_of_vllm, *(name for column in columns.values() for name in column)]:
-        row: dict[str, Any] = {version: column[name] for version, column in columns.items() if name in column}
+        found = {version: column[name] for version, column in columns.items() if name in column}
+        row: dict[str, Any] = {
+            version: {key: value for key, value in own.items() if key != "calls"} for version, own in found.items()
+        }
+        row |= _changed_calls(found)
         reason: dict[str, Any] = {"reason": _given(_OWN, name) or "own"}
         table[name] = {**(row or reason), **({"helper": True} if name in our_helpers() else {})}
     return table
+
+
+def _changed_calls(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    if len(found) < len(VERSIONS):
+        return {}
+    before, after = (found[version]["calls"] for version in VERSIONS)
+    changes = {"added": sorted({*after} - {*before}), "removed": sorted({*before} - {*after})}
+    return {"calls": changes} if any(changes.values()) else {}
 
 
 # -- files and names in docstrings -------------------------------------------------------------------------------------

@@ -41,6 +41,11 @@ test("parameters are added, removed or renamed; defaults and the bare star do no
 test("what changed is derived from the two places", () => {
   assert.deepEqual(vllmChanges(inVllm({}), inVllm({ line: 7 })), []);
   assert.deepEqual(vllmChanges(undefined, inVllm({})), [["added", {}]]);
+  const many = Array.from({ length: 14 }, (_, i) => `g${i}`);
+  assert.deepEqual(
+    vllmChanges(inVllm({}), inVllm({}), { added: many, removed: ["old"] }).map(([key, { names, n }]) => [key, names.split(", ").length, n]),
+    [["calls.added.more", 12, 2], ["calls.removed", 1, -11]],
+  );
   assert.deepEqual(vllmChanges(inVllm({}), undefined), [["removed", {}]]);
   assert.deepEqual(
     vllmChanges(inVllm({}), inVllm({ file: "vllm/b.py", name: "B.f", parameters: ["self", "x="], async: true, lines: 12 })).map(([key]) => key),

@@ -22,7 +22,8 @@ def counterparts() -> dict[str, dict[str, Any]]:
     """Return the table: by a function's full name, its row.
 
     A row has, for each version that has the function, `file`, `name`, `line`, `lines`, `parameters`, `async` if it is
-    a coroutine, and `part` if the function has ours as a part; or else the `reason` why there is none. Functions that
+    a coroutine, and `part` if the function has ours as a part; or else the `reason` why there is none. `calls` has the
+    names that the last version calls and the first one does not (`added`), and the reverse (`removed`). Functions that
     only vLLM has are listed by their names there.
     """
     found: dict[str, dict[str, Any]] = json.loads(

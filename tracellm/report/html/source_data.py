@@ -154,7 +154,7 @@ def _counterparts(key: str) -> dict[str, Any]:
     row = counterparts().get(key, {})
     versions = {version: row[version] for version in VLLM_VERSIONS if version in row}
     if versions:
-        return {"vllm": versions}
+        return {"vllm": versions, "calls": row["calls"]} if "calls" in row else {"vllm": versions}
     return {"reason": row["reason"]} if row else {}
 
 

@@ -62,12 +62,16 @@ EN = {
     "source.change.async": "It is now asynchronous.",
     "source.change.sync": "It is no longer asynchronous.",
     "source.change.lines": "Its length went from {from} to {to} lines.",
+    "source.change.calls.added": "It also calls: {names}.",
+    "source.change.calls.added.more": "It also calls: {names}, and {n:more function|more functions}.",
+    "source.change.calls.removed": "It no longer calls: {names}.",
+    "source.change.calls.removed.more": "It no longer calls: {names}, and {n:more function|more functions}.",
     "source.differ.parameter.added": "Only tracellm has: {names}.",
     "source.differ.parameter.removed": "Only vLLM has: {names}.",
     "source.differ.parameter.renamed": "Its parameter {from} is {to} here.",
     "source.differ.async": "It is asynchronous here.",
     "source.differ.sync": "It is not asynchronous here.",
-    "source.changes.none": "No change in file, name, parameters or length.",
+    "source.changes.none": "No change in file, name, parameters, length or calls.",
 }
 
 ZH = {
@@ -127,10 +131,14 @@ ZH = {
     "source.change.async": "改为异步。",
     "source.change.sync": "不再是异步。",
     "source.change.lines": "长度从 {from} 行变为 {to} 行。",
+    "source.change.calls.added": "新增调用：{names}。",
+    "source.change.calls.added.more": "新增调用：{names}，以及另外 {n:,} 个函数。",
+    "source.change.calls.removed": "不再调用：{names}。",
+    "source.change.calls.removed.more": "不再调用：{names}，以及另外 {n:,} 个函数。",
     "source.differ.parameter.added": "仅 tracellm 有：{names}。",
     "source.differ.parameter.removed": "仅 vLLM 有：{names}。",
     "source.differ.parameter.renamed": "它的参数 {from} 在这里是 {to}。",
     "source.differ.async": "在这里是异步的。",
     "source.differ.sync": "在这里不是异步的。",
-    "source.changes.none": "文件、名称、参数和长度都没有变化。",
+    "source.changes.none": "文件、名称、参数、长度和调用都没有变化。",
 }

@@ -24,6 +24,7 @@
  * @property {Record<string, number>} spans number of calls, by the names of their spans
  * @property {[file: string, line: number, text: string][]} callers the user's lines
  * @property {Record<string, VllmFunction>} [vllm] by version
+ * @property {{added: string[], removed: string[]}} [calls] names that only the last or only the first version calls
  * @property {string} [reason] why vLLM has no counterpart, as a code
  * @property {OwnFunction & {path: string}} [ours] the counterpart in tracellm, in a vLLM's run
  * @property {string[]} [called_by] full names of the functions that call a helper, which is not recorded
@@ -38,6 +39,7 @@
  * @property {Record<string, SourceFunction>} functions by their full names
  */
 
+const MOST_CALLS = 12;
 const REPOSITORY = "https://github.com/vllm-project/vllm/blob";
 
 /**
@@ -120,9 +122,10 @@ function plain(parameter) {
  * Return what changed between two versions of vLLM, as texts' keys with their values.
  * @param {VllmFunction | undefined} before
  * @param {VllmFunction | undefined} after
+ * @param {SourceFunctionFacts["calls"]} [calls]
  * @returns {[key: string, values: Record<string, any>][]}
  */
-export function vllmChanges(before, after) {
+export function vllmChanges(before, after, calls) {
   if (!before && !after) return [];
   if (!before) return [["added", {}]];
   if (!after) return [["removed", {}]];
@@ -134,6 +137,11 @@ export function vllmChanges(before, after) {
   if (Boolean(before.part) !== Boolean(after.part)) return found;
   const differences = signatureDifferences(before, after);
   if (before.lines !== after.lines) differences.push(["lines", { from: before.lines, to: after.lines }]);
+  for (const key of /** @type {const} */ (["added", "removed"])) {
+    const names = calls?.[key] ?? [];
+    const more = names.length > MOST_CALLS ? ".more" : "";
+    if (names.length) differences.push([`calls.${key}${more}`, { names: names.slice(0, MOST_CALLS).join(", "), n: names.length - MOST_CALLS }]);
+  }
   return [...found, ...differences];
 }
 

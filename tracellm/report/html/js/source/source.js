@@ -137,7 +137,7 @@ function functionLink(run, full, text) {
  * @param {string} full
  */
 function vllmCards(source, full) {
-  const { vllm, reason } = source.functions[full];
+  const { vllm, reason, calls } = source.functions[full];
   if (!vllm) {
     const key = reason ? `source.reason.${reason}` : full.startsWith("vllm.") ? "source.unlisted" : "source.not_vllm";
     return [h("p", { class: "why" }, t(key)), ...recordedLink(source, full)];
@@ -150,7 +150,7 @@ function vllmCards(source, full) {
   return [
     h("div", { class: "versions" }, ...cards),
     ...recordedLink(source, full),
-    ...sentences(t("source.changes", { from: first, to: last }), "change", vllmChanges(vllm[first], vllm[last])),
+    ...sentences(t("source.changes", { from: first, to: last }), "change", vllmChanges(vllm[first], vllm[last], calls)),
     ...differencesHere(source.versions, vllm, own),
     own && hasText(`source.note.${own.path}`) && h("p", {}, t(`source.note.${own.path}`)),
   ];
