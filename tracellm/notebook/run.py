@@ -18,6 +18,7 @@ from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import open_run as open_folder
 from tracellm.cli.options import choose_language, level_of
 from tracellm.cli.reports import FILE_WIDTH, calltree_text, sequence_text, steps_text, write_reports
+from tracellm.notebook.predict import Answer, answer
 from tracellm.notebook.requests import RunRequests
 from tracellm.notebook.steps import RunStep, RunSteps
 from tracellm.notebook.tables import Tables, as_arrow, as_pandas, as_polars
@@ -161,6 +162,27 @@ class Run:
         if expectation is None or not expectation.arrows:
             raise CommandError("expect_empty", path="<text>")
         return check(self.trace, expectation)
+
+    def predict(self, what: str, said: Any, *, request: int | str | None = None, step: int | None = None) -> Answer:
+        """Compare a prediction with the recording: `run.predict("blocks", 3, request=0)`.
+
+        Args:
+            what: `client` (its class), `processes`, `steps`, `preemptions` (their numbers); of a step, `batch` (number
+                of its requests) and `tokens`; of a request, `blocks`, `cached` (prompt tokens from the prefix cache),
+                `waits` (steps in the waiting queue) and `finish` (reason); of a request in a step, `slot` (of its last
+                token) and `token` (text of the sampled one).
+            said: the prediction; `...` for none yet.
+            request: position or id of the request.
+            step: number of the step.
+
+        Returns:
+            `right`, the recorded `value`, and the `reason`; shown as a sentence.
+
+        Raises:
+            CommandError: there is no such question, or it needs a request or a step.
+            KeyError, IndexError: there is no such request or step.
+        """
+        return answer(self, what, said, request, step)
 
     def whatif(self, **settings: Any) -> "Variant":
         """Schedule the run again under other settings, without its model, and add the variant to its report.

@@ -25,7 +25,7 @@ class EngineFacts:
     settings: dict[str, str]
     steps: tuple[Step, ...]
     chosen: frozenset[str] = frozenset()
-    """Settings that were arguments of `LLM`."""
+    """Settings that were arguments of `LLM` or `AsyncLLM`."""
 
     @property
     def block_size(self) -> int:
@@ -42,7 +42,7 @@ class EngineFacts:
 def engines(trace: Trace) -> tuple[EngineFacts, ...]:
     """Return the engines that ran steps, process by process, in the order of their first steps."""
     configured = [span for span in trace.spans if names.CONFIG in span.attributes]
-    makers = trace.named("LLM.__init__")
+    makers = [*trace.named("LLM.__init__"), *trace.named("AsyncLLM.__init__")]
     caches: dict[Hashable, list[Span]] = {}
     for span in trace.spans:
         if names.KV_NUM_BLOCKS in span.attributes:
