@@ -153,6 +153,11 @@ class Browser:
         """Return whether the first element that matches a CSS selector is visible."""
         return bool(self._call("GET", f"/element/{self._find(selector)[0]}/displayed"))
 
+    def enter(self, selector: str) -> None:
+        """Make the other methods act on the document of a frame, which may have another origin."""
+        (element,) = self._call("POST", "/elements", {"using": "css selector", "value": selector})
+        self._call("POST", "/frame", {"id": element})
+
     def allow(self, *permissions: str) -> None:
         """Grant permissions that need a user's consent, such as clipboardReadWrite."""
         self._devtools("Browser.grantPermissions", permissions=list(permissions))

@@ -1,6 +1,7 @@
 """The displays of a run and a step in a notebook: the report's facts, static, safe, and readable in a real browser."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests.browser import Browser, require_browser
 from tests.notebook.conftest import Recorded
 from tests.report.nasty import NASTY
 from tracellm import Run, SamplingParams
+from tracellm.report.html import cell
+from tracellm.report.html.cell import cell_frame
 from tracellm.report.texts import LANGUAGES
 from tracellm.report.wording.request_names import without_shared_beginning
 
@@ -20,7 +23,7 @@ def test_a_run_shows_its_answer(recorded: Recorded):
     for part in bundle.values():
         assert "InprocClient" in part
         assert "was preempted after" in part
-    assert "<script" not in bundle["text/html"]
+    assert "<script" not in bundle["text/html"]  # that of the frame is in an attribute
 
 
 def test_a_step_shows_budget_queues_and_blocks(recorded: Recorded):
@@ -64,6 +67,55 @@ def test_the_displays_fit_a_cell(recorded: Recorded, tmp_path: Path, lang: str):
         browser.open(tmp_path / "cell.html", width=600, height=900)
         assert browser.run("return document.documentElement.scrollWidth") <= 600
         assert browser.run("return document.querySelectorAll('svg').length") == 2
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A browser."""
+    require_browser()
+    with Browser() as opened:
+        yield opened
+
+
+def a_cell(run: Run, tmp_path: Path) -> Path:
+    """Return a page with the display of a run."""
+    page = tmp_path / "cell.html"
+    page.write_text(f"<!DOCTYPE html><meta charset=utf-8>{run._repr_mimebundle_()['text/html']}", encoding="utf-8")
+    return page
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_run_has_a_frame_with_its_steps(recorded: Recorded, browser: Browser, tmp_path: Path, lang: str):
+    """In a sandboxed frame, the steps of the page's own script can be walked through, and requests selected."""
+    run = tracellm.open_run(recorded[0].folder, lang=lang)
+    browser.open(a_cell(run, tmp_path), width=700)
+    browser.enter("iframe[sandbox='allow-scripts']")
+    assert browser.wait("document.documentElement.dataset.ready")
+    number = "return document.querySelector('#step h3').firstChild.data.match(/[0-9]+/)[0]"
+    assert browser.run(number) == "1"
+    browser.click(".step-bar button:nth-of-type(4)")
+    assert browser.run(number) == "2"
+    browser.click("#request-table [data-request='2']")
+    assert browser.run("return document.querySelector('.request-details h4').textContent").endswith("2")
+    assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
+    assert browser.log() == []
+
+
+def test_a_long_run_has_its_first_steps_in_the_frame(recorded: Recorded, browser: Browser, tmp_path: Path):
+    """A frame is not larger than its limit; the steps that it leaves out are counted, and their display has none."""
+    run, *_ = recorded
+    whole = cell_frame(run.trace, "en")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell, "MOST_CHARACTERS", len(whole) - 1)
+        cut = cell_frame(run.trace, "en")
+        assert len(cut) < len(whole)
+        kept = len(run.steps) // 2
+        assert f"The first {kept} of {len(run.steps)} steps" in cut
+        assert cell_frame(run.trace, "en", (0, kept)) == ""
+        browser.open(a_cell(tracellm.open_run(run.folder, lang="en"), tmp_path))
+    browser.enter("iframe")
+    assert browser.wait("document.documentElement.dataset.ready")
+    assert browser.run("return document.querySelector('.step-bar output').textContent") == f"1 of {kept}"
 
 
 def test_names_lose_what_all_begin_with():

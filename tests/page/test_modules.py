@@ -66,10 +66,26 @@ def test_modules_that_do_not_fit_are_refused(sources: dict[str, str], message: s
         _link(**sources)
 
 
+def test_comments_on_their_own_lines_are_left_out():
+    """Comments are left out where they have lines of their own; types within an expression, and texts, stay."""
+    source = (
+        '/** A module.\n *\n * @param {string} a */\n// note\nconst a = "// not a comment";\n'
+        "  /** @type {X} */ (b).c();\nfoo();\n/** More. */\nbar(); // after code\n"
+    )
+    linked = _link(main=source)
+    body = linked.split("// main.js\n")[1]
+    assert body.splitlines()[:4] == [
+        'const a = "// not a comment";',
+        "  /** @type {X} */ (b).c();",
+        "foo();",
+        "bar(); // after code",
+    ]
+
+
 def test_every_module_is_part_of_a_page():
-    """No module is left over: each is linked from the report's script or from the comparison's."""
+    """No module is left over: each is linked from the script of the report, of a comparison, or of a notebook cell."""
     linked = set()
-    for entry in ("main.js", "diff/main.js"):
+    for entry in ("main.js", "diff/main.js", "cell/loader.js", "cell/main.js"):
         script = link(entry, lambda name: (MODULES / name).read_text(encoding="utf-8"))
         linked |= set(re.findall(r"^// (\S+\.js)$", script, re.MULTILINE))
     assert linked == {path.relative_to(MODULES).as_posix() for path in MODULES.rglob("*.js")}

@@ -1,7 +1,7 @@
 """The answer of a run for a notebook cell: outcome, figures, client and rule, times, and what needs an explanation.
 
-The sentences are those of the report page's first part. The HTML loads nothing, needs no script, and takes its colours
-from the page around it.
+The sentences are those of the report page's first part. The HTML loads nothing, and takes its colours from the page
+around it; only the frame below the answer has a script.
 """
 
 from html import escape
@@ -9,6 +9,7 @@ from typing import Any
 
 from tracellm.report.facts.startup import client_choice, model_load, startup_spans
 from tracellm.report.html.answer_view import answer_view
+from tracellm.report.html.cell import cell_frame
 from tracellm.report.html.run_view import client_view, run_view
 from tracellm.report.texts import Language, text
 from tracellm.trace.run_folder import RunFolder
@@ -37,7 +38,7 @@ def summary_text(run: RunFolder, lang: Language) -> str:
 
 
 def summary_html(run: RunFolder, lang: Language) -> str:
-    """Return the answer as HTML with styles of its own."""
+    """Return the answer as HTML with styles of its own, and below it a frame with requests and steps."""
     view, answer = _views(run, lang)
     figures = "".join(
         f'<td style="padding:0 24px 0 0;text-align:left"><small>{escape(figure["name"])}</small><br>'
@@ -66,6 +67,7 @@ def summary_html(run: RunFolder, lang: Language) -> str:
         f'<table style="{_TABLE}"><tr style="background:none">{figures}</tr></table>'
         f'<table style="{_TABLE}">{facts}</table>{findings}'
         f"<p style='margin:8px 0 0'><small><code>{escape(str(run.path / 'report.html'))}</code></small></p></div>"
+        f"{cell_frame(run.trace, lang)}"
     )
 
 

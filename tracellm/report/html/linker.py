@@ -1,7 +1,8 @@
 """A linker for the page's script: concatenates its ES modules, so that users need no Node and the page is one file.
 
 Modules import by name from relative paths, `import { a, b } from "../run/x.js"`, and export functions, classes and
-constants where they declare them. All share one scope, in which a name is declared once.
+constants where they declare them. All share one scope, in which a name is declared once. Comments on lines of their
+own are left out.
 """
 
 import posixpath
@@ -13,6 +14,8 @@ __all__ = ["LinkError", "link"]
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.\.?/[\w/.-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:(?:async )?function|class|const|let) (\w+)", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)[ \t]*\n", re.MULTILINE | re.DOTALL)
+"""A comment on lines of its own: pages do without."""
 _UNSUPPORTED = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -47,7 +50,7 @@ def link(entry: str, read: Callable[[str], str]) -> str:
             for wanted in filter(None, map(str.strip, names.split(","))):
                 if wanted not in exported[other]:
                     raise LinkError(f"{name} imports {wanted}, which {other} does not export")
-        body = _EXPORT.sub("", _IMPORT.sub("", source))
+        body = _COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", source)))
         if unsupported := _UNSUPPORTED.search(body):
             raise LinkError(f"{name}: unsupported form: {unsupported[0]}")
         own = _DECLARED.findall(source)

@@ -41,7 +41,7 @@ from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import STEP_SPAN
 
-__all__ = ["document", "environment", "report_html", "version"]
+__all__ = ["asset", "document", "environment", "policy", "report_html", "version"]
 
 _TEXTS = ("calls.", "html.calls", "model.", "sequence.", "source.", "timeline.")
 """Beginnings of the keys of the texts that only this page's script shows."""
@@ -105,8 +105,8 @@ def document(
         version: version of tracellm that recorded what is shown.
         calls: all calls, as `calls_data` returns them; empty for a page that shows none.
     """
-    style = "".join(_asset("styles", name) for name in styles)
-    code = link(script, partial(_asset, "js"))
+    style = "".join(asset("styles", name) for name in styles)
+    code = link(script, partial(asset, "js"))
     (other,) = (language for language in LANGUAGES if language != lang)
     return (
         environment()
@@ -116,7 +116,7 @@ def document(
             body=Markup(body(lang)),
             other_lang=other,
             other_body=encode(body(other).encode()),
-            policy=_policy(style, code),
+            policy=policy([style], [code]),
             style=Markup(style),
             script=Markup(code),
             data=encode(json.dumps(data, separators=(",", ":")).encode()),
@@ -197,17 +197,18 @@ def _with_code(sentence: str) -> Markup:
 
 
 @cache
-def _asset(folder: str, name: str) -> str:
+def asset(folder: str, name: str) -> str:
+    """Return the content of a file beside this one."""
     return resources.files("tracellm.report.html").joinpath(folder, name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
-    """Return a policy that allows this style sheet and this script, and nothing else to be loaded, sent or run."""
+def policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """Return a policy that allows these style sheets and scripts, and nothing else to be loaded, sent or run."""
     return "; ".join(
         (
             "default-src 'none'",
-            f"style-src '{_hash(style)}'",
-            f"script-src '{_hash(script)}'",
+            f"style-src {' '.join(map(_hash, styles))}",
+            f"script-src {' '.join(map(_hash, scripts))}",
             "base-uri 'none'",
             "form-action 'none'",
         )
@@ -215,4 +216,4 @@ def _policy(style: str, script: str) -> str:
 
 
 def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -1,7 +1,6 @@
 /** The page's script: reads the run, shows its views, and keeps selection, address and language. */
 
 import { markSection } from "./base/contents.js";
-import { h, replaceKeepingFocus } from "./base/dom.js";
 import { pressKey } from "./base/keys.js";
 import { languageButton, showOtherLanguage } from "./base/languages.js";
 import { linkTerms } from "./base/terms.js";
@@ -17,11 +16,10 @@ import { fromHash, onSelect, select, selected, toHash } from "./run/selection.js
 import { SequenceModel } from "./sequence/model.js";
 import { SequenceView } from "./sequence/sequence.js";
 import { sourceIndex } from "./source/index.js";
-import { ganttPicture } from "./steps/gantt.js";
-import { stepList } from "./steps/list.js";
 import { Predictor, predictViews } from "./steps/predict.js";
 import { requestTable } from "./steps/requests.js";
-import { Player, stepBar, stepPanels } from "./steps/steps.js";
+import { Player } from "./steps/steps.js";
+import { mountSteps } from "./steps/view.js";
 
 /** @typedef {import("./run/data.js").Run} Run */
 
@@ -111,34 +109,8 @@ function mountViews(run, replays, player, predictor, diagram) {
 function mountReplay(run, player, predictor) {
   const place = document.getElementById("replay");
   if (!place || !run.engines.length) return () => {};
-  const frame = h("div", {});
-  const bar = stepBar(run, player);
-  const panels = h("div", { id: "step" });
-  const list = stepList(run);
   const predict = predictViews(predictor, () => player.playing && player.toggle());
-  bar.element.append(...predict.controls);
-  /** @type {ReturnType<typeof ganttPicture> | null} */
-  let picture = null;
-  /** @type {unknown[]} */
-  let drawn = [];
-  const update = () => {
-    const view = predictor.view();
-    const shown = [view.run, selected(run).engine, place.clientWidth];
-    if (shown.some((value, i) => value !== drawn[i])) {
-      drawn = shown;
-      picture = ganttPicture(view.run, place.clientWidth);
-      frame.replaceChildren(picture.element);
-    }
-    picture?.update();
-    bar.update();
-    predict.update();
-    list.update(view.run);
-    replaceKeepingFocus(panels, stepPanels(view.run, view.replay));
-    linkTerms(panels);
-  };
-  place.replaceChildren(frame, bar.element, predict.panel, list.element, panels);
-  update();
-  return update;
+  return mountSteps(place, run, player, () => predictor.view(), predict);
 }
 
 /**
