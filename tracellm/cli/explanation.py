@@ -56,6 +56,7 @@ class Explanation:
         verbose: bool = False,
         convert: Convert = "now",
         overrides: Mapping[str, Any] | None = None,
+        console: Console | None = None,
     ) -> None:
         self.folder = folder.absolute()  # the script may change the directory
         self.lang = lang
@@ -66,7 +67,7 @@ class Explanation:
         self._keep_text = keep_text
         self._convert = convert
         self._progress = ConversionProgress(folder, lang)
-        self._console = _new_console(lang, quiet=quiet, brief=brief, live=live, verbose=verbose)
+        self._console = console or _new_console(lang, quiet=quiet, brief=brief, live=live, verbose=verbose)
         self._recording = Recording(
             self.folder,
             script=script,

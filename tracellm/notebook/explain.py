@@ -12,6 +12,7 @@ from types import TracebackType
 from tracellm.cli.explanation import Explanation
 from tracellm.cli.folders import new_run_folder
 from tracellm.cli.options import choose_language, level_of, ring_of, selection_of
+from tracellm.notebook.live_line import LiveLine, is_notebook
 from tracellm.notebook.run import Run
 from tracellm.trace.names import Level
 
@@ -95,6 +96,7 @@ def explain(
         ring=kept,
         keep_text=keep_text,
         quiet=quiet,
+        console=LiveLine(language) if quiet and is_notebook() else None,
     )
     return Block(explanation)
 

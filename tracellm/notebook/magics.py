@@ -7,7 +7,9 @@ The cell runs in the notebook's own names, and shows its last value and its erro
 and `run` is the run. IPython: `InteractiveShell.run_cell`, IPython/core/interactiveshell.py.
 """
 
+import gc
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -68,8 +70,19 @@ class ExplainMagics(Magics):
             failure = result.error_before_exec or result.error_in_exec
         finally:
             block.__exit__(None if failure is None else type(failure), failure, None)
+        if isinstance(failure, KeyboardInterrupt):
+            self._forget(failure)
+        gc.collect()  # ends the process of an engine that a cell run again has replaced
         self.shell.user_ns[name] = run
         display(run)
+
+    def _forget(self, interrupt: KeyboardInterrupt) -> None:
+        """Remove the traceback that IPython keeps for `%debug`: its frames would keep the cell's engine alive."""
+        error: BaseException | None = interrupt
+        while error is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
+        sys.last_traceback = self.shell.InteractiveTB.tb = None
 
     def _new_folder(self) -> str:
         """Return the folder of a run without a name."""

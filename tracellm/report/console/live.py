@@ -16,6 +16,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from tracellm.report.console.listener import Console
+from tracellm.report.console.rate import TokenRate
 from tracellm.report.console.terminal import Terminal
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.changes import held_reason
@@ -31,7 +32,6 @@ COLUMNS, LINES = 60, 16
 """Least size of the terminal."""
 
 _SECONDS = 0.5  # between two drawings, of some 2 ms each
-_WINDOW_NS = 2_000_000_000  # over which tokens per second are counted
 _CHANGES = 4
 _HEIGHT = 5 + _CHANGES
 _BAR = 20
@@ -66,7 +66,7 @@ class LiveConsole(Console):
         self._foot = _Foot(self._terminal)
         self._began = self._drawn = time.monotonic()
         self._current: Span | None = None
-        self._recent: deque[tuple[int, int, int]] = deque()  # end, prompt tokens, output tokens of a step
+        self._rate = TokenRate()
         self._past: deque[str] = deque(maxlen=_CHANGES)
 
     def __call__(self, span: Span) -> None:
@@ -75,7 +75,7 @@ class LiveConsole(Console):
         if span.name != STEP_SPAN or span.attributes.get(names.STEP_KIND, "unknown") == "unknown":
             return
         self._current = span
-        self._count_tokens(span)
+        self._rate.add(span)
         if time.monotonic() - self._drawn >= _SECONDS:
             self._draw()
             self._drawn = time.monotonic()
@@ -93,16 +93,6 @@ class LiveConsole(Console):
         run, self._run = self._run, None
         if run is not None:
             self._past.append(self._run_line(run))
-
-    def _count_tokens(self, span: Span) -> None:
-        tokens = span.attributes.get(names.STEP_TOKENS) or ()
-        phases = span.attributes.get(names.STEP_PHASES) or ()
-        prompt = sum(n for n, phase in zip(tokens, phases, strict=False) if phase == "prefill")
-        sampled = span.attributes.get(names.STEP_SAMPLED)  # absent in a feed that skipped calls
-        output = sum(tokens) - prompt if sampled is None else len(sampled)
-        self._recent.append((span.end_ns, prompt, output))
-        while self._recent[0][0] < span.end_ns - _WINDOW_NS:
-            self._recent.popleft()
 
     def _draw(self) -> None:
         if self._current is None:
@@ -143,13 +133,8 @@ class LiveConsole(Console):
 
     def _rates(self) -> str:
         """Return the tokens per second of the last two seconds."""
-        first, last = self._recent[0][0], self._recent[-1][0]
-        if first == last:
-            return "…"
-        counted = [*self._recent][1:]  # those of the steps after the first end
-        seconds = (last - first) / 1e9
-        prompt, output = (round(sum(row[i] for row in counted) / seconds) for i in (1, 2))
-        return text(self._lang, "console.live.rates", output=output, prompt=prompt)
+        rates = self._rate.per_second()
+        return text(self._lang, "console.live.rates", output=rates[0], prompt=rates[1]) if rates else "…"
 
 
 def _bar(used: int, whole: int) -> str:
