@@ -13,7 +13,7 @@ from tests.report.nasty import NASTY
 from tracellm import Run, SamplingParams
 from tracellm.report.html import cell
 from tracellm.report.html.cell import cell_frame
-from tracellm.report.texts import LANGUAGES
+from tracellm.report.texts import LANGUAGES, text
 from tracellm.report.wording.request_names import without_shared_beginning
 
 
@@ -53,6 +53,22 @@ def test_hostile_names_stay_text(tmp_path: Path):
         page = shown._repr_mimebundle_()["text/html"]
         assert "<script" not in page
         assert "<img" not in page
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_requests_and_steps_are_tables(recorded: Recorded, lang: str):
+    """Requests are shown with the report's columns, a row each, in text and HTML; steps as the command shows them."""
+    run = tracellm.open_run(recorded[0].folder, lang=lang)
+    lines = str(run.requests).splitlines()
+    assert text(lang, "page.requests.preemptions") in lines[0]
+    assert len(lines) == 1 + len(run.requests)
+    for request, line in zip(run.requests, lines[1:], strict=True):
+        numbers = [request.num_prompt_tokens, request.num_cached_tokens, request.num_output_tokens]
+        assert line.split()[:4] == [request.id, *map(str, numbers)]
+    bundle = run.requests._repr_mimebundle_()
+    assert bundle["text/plain"] == str(run.requests)
+    assert bundle["text/html"].count("<tr") == 1 + len(run.requests)
+    assert run.steps._repr_mimebundle_()["text/plain"] == str(run.steps)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

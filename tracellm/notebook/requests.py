@@ -6,12 +6,15 @@
 vLLM: `Request`, vllm/v1/request.py; the states in `timeline` are those of the scheduler's queues.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 from tracellm.notebook.steps import RunStep, RunSteps
-from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
+from tracellm.report.facts.engines import engines
+from tracellm.report.facts.requests import RequestFacts, RequestsByStep, RequestTimes, request_times, requests
+from tracellm.report.texts import Language
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 
@@ -119,9 +122,14 @@ class RunRequest:
         return steps[-1].kv_blocks.get(self.id, []) if steps else []
 
     @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that it found in the prefix cache when it joined."""
+        return _counts(self._trace)[0][self.span_id]
+
+    @property
     def num_preemptions(self) -> int:
         """Number of times that it lost its KV cache blocks."""
-        return sum(self.id in step.preempted for step in self._own())
+        return _counts(self._trace)[1][self.span_id]
 
     @property
     def start_ms(self) -> float:
@@ -168,7 +176,8 @@ class RunRequest:
 class RunRequests(Sequence[RunRequest]):
     """All requests of a run, in the order of submission: `requests[0]` is the first, `requests["7"]` has the id 7."""
 
-    def __init__(self, trace: Trace, steps: RunSteps) -> None:
+    def __init__(self, trace: Trace, steps: RunSteps, lang: Language) -> None:
+        self._lang: Language = lang
         self._requests = [RunRequest(trace, facts, steps) for facts in requests(trace.spans)]
 
     @overload
@@ -197,8 +206,36 @@ class RunRequests(Sequence[RunRequest]):
     def __iter__(self) -> Iterator[RunRequest]:
         return iter(self._requests)
 
+    def __str__(self) -> str:
+        """Return the requests as a table."""
+        from tracellm.notebook.request_table import requests_text
+
+        return requests_text(self, self._lang)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the display for IPython: the table, as text and as HTML without a script."""
+        from tracellm.notebook.request_table import requests_html
+
+        return {"text/plain": str(self), "text/html": requests_html(self, self._lang)}
+
     def __repr__(self) -> str:
         return f"<{len(self)} requests>"
+
+
+@per_trace
+def _counts(trace: Trace) -> tuple[Counter[str], Counter[str]]:
+    """Return the cached prompt tokens and the preemptions of each request, by the id of its span."""
+    cached: Counter[str] = Counter()
+    preempted: Counter[str] = Counter()
+    for engine in engines(trace):
+        by_step = RequestsByStep(trace)
+        for step in engine.steps:
+            by_step.enter(step)
+            for scheduled in step.requests:
+                if scheduled.request_id in step.new and (request := by_step.get(scheduled.request_id)):
+                    cached[request.span_id] += scheduled.prefix_hit_tokens
+            preempted.update(request.span_id for id in step.preempted if (request := by_step.get(id)))
+    return cached, preempted
 
 
 @per_trace

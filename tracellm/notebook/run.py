@@ -88,8 +88,8 @@ class Run:
 
     @cached_property
     def requests(self) -> RunRequests:
-        """The requests, in the order of submission."""
-        return RunRequests(self.trace, self.steps)
+        """The requests, in the order of submission; `print(run.requests)` prints them as a table."""
+        return RunRequests(self.trace, self.steps, self.lang)
 
     @property
     def client(self) -> ClientChoice | None:

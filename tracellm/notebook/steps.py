@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
+from tracellm.notebook.text import Text
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.requests import RequestFacts
 from tracellm.report.facts.step_parts import parts_by_step
@@ -326,6 +327,10 @@ class RunSteps(Sequence[RunStep]):
     def __str__(self) -> str:
         """Return the table of the steps, as `tracellm show RUN steps` prints it."""
         return self._table()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the display for IPython: the table, as text and as HTML."""
+        return Text(self)._repr_mimebundle_()
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps>"
