@@ -70,6 +70,7 @@ class Browser:
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
             "unhandledPromptBehavior": "ignore",
+            "timeouts": {"script": 120_000},
         }
         answer = self._call("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
         self._url += "/" + answer["sessionId"]
@@ -124,13 +125,13 @@ class Browser:
         """Return the result of `script`, the body of a function, in the page, despite its security policy."""
         return self._call("POST", "/execute/sync", {"script": script, "args": []})
 
-    def wait(self, condition: str) -> bool:
-        """Return whether an expression becomes true within ten seconds."""
+    def wait(self, condition: str, seconds: int = 10) -> bool:
+        """Return whether an expression becomes true within some seconds, by default ten."""
         poll = f"""return new Promise(done => {{
             const began = Date.now();
             (function look() {{
                 if ({condition}) done(true);
-                else if (Date.now() - began > 10000) done(false);
+                else if (Date.now() - began > {1000 * seconds}) done(false);
                 else setTimeout(look, 10);
             }})();
         }})"""
@@ -157,6 +158,10 @@ class Browser:
         """Make the other methods act on the document of a frame, which may have another origin."""
         (element,) = self._call("POST", "/elements", {"using": "css selector", "value": selector})
         self._call("POST", "/frame", {"id": element})
+
+    def leave(self) -> None:
+        """Make the other methods act on the whole page again."""
+        self._call("POST", "/frame", {"id": None})
 
     def allow(self, *permissions: str) -> None:
         """Grant permissions that need a user's consent, such as clipboardReadWrite."""
