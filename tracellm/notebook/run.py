@@ -34,6 +34,7 @@ from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from tracellm.notebook.widget import RunWidget
     from tracellm.report.facts.kernels import KernelFacts
 
 __all__ = ["Run", "Variant", "open_run"]
@@ -138,6 +139,20 @@ class Run:
         """
         names = [focus] if isinstance(focus, str) else focus
         return Mermaid(sequence_text(self._run, self.lang, detail=level_of(detail), focus=names))
+
+    def widget(self) -> "RunWidget":
+        """Return a widget with the requests and the steps, whose selection can be read and set in Python.
+
+        Raises:
+            ModuleNotFoundError: anywidget is not installed.
+        """
+        try:
+            from tracellm.notebook.widget import RunWidget
+        except ModuleNotFoundError as error:
+            if error.name not in ("anywidget", "traitlets"):
+                raise
+            raise ModuleNotFoundError("run.widget() needs anywidget: pip install 'tracellm[widget]'") from None
+        return RunWidget(self)
 
     # -- comparisons ---------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tracellm.report.html.page import asset, policy
 from tracellm.report.texts import Language, text
 from tracellm.trace.model import Trace
 
-__all__ = ["MOST_CHARACTERS", "cell_frame"]
+__all__ = ["MOST_CHARACTERS", "cell_document", "cell_frame"]
 
 MOST_CHARACTERS = 300_000
 """Size of a cell's frame; of a longer run, only the first steps are in it."""
@@ -33,6 +33,28 @@ def cell_frame(trace: Trace, lang: Language, position: tuple[int, int] = (0, 0))
     Returns:
         HTML of at most MOST_CHARACTERS; empty if the run has no steps, or if the step does not fit.
     """
+    document, left_out = cell_document(trace, lang, position)
+    if not document:
+        return ""
+    return (
+        f'<iframe title="{escape(text(lang, "page.replay"))}" sandbox="allow-scripts" loading="lazy" '
+        f'srcdoc="{escape(document)}" style="width:100%;height:{_HEIGHT}px;border:1px solid rgba(128,128,128,.4);'
+        f'border-radius:8px;resize:vertical"></iframe>'
+        + (f"<p><small>{escape(left_out)}</small></p>" if left_out else "")
+    )
+
+
+def cell_document(
+    trace: Trace, lang: Language, position: tuple[int, int] = (0, 0), *, linked: bool = False
+) -> tuple[str, str]:
+    """Return the document of a frame, and a sentence on what it leaves out; both empty if nothing fits.
+
+    Args:
+        trace: the run.
+        lang: language of the frame.
+        position: index of the engine, and index of the step in it, that the frame shows first.
+        linked: exchange the selection with the page around the frame, by messages (js/cell/main.js).
+    """
     run = run_data(trace)
     for row in run["engines"]:
         row.pop("model", None)
@@ -41,36 +63,27 @@ def cell_frame(trace: Trace, lang: Language, position: tuple[int, int] = (0, 0))
     first_steps = most
     while first_steps > position[1]:
         engines = [{**row, "steps": row["steps"][:first_steps]} for row in run["engines"]]
-        frame = _frame({**page_texts(lang), **run, "engines": engines, "first": position}, lang)
-        left_out = "" if first_steps == most else text(lang, "cell.left_out", n=first_steps, all=most)
-        if len(frame) + len(left_out) + 100 <= MOST_CHARACTERS:
-            return frame + (f"<p><small>{escape(left_out)}</small></p>" if left_out else "")
+        document = _document({**page_texts(lang), **run, "engines": engines, "first": position, "linked": linked}, lang)
+        if len(escape(document)) + 1000 <= MOST_CHARACTERS:
+            return document, "" if first_steps == most else text(lang, "cell.left_out", n=first_steps, all=most)
         first_steps //= 2
-    return ""
+    return "", ""
 
 
-def _frame(data: dict[str, Any], lang: Language) -> str:
+def _document(data: dict[str, Any], lang: Language) -> str:
     data["texts"] = {lang: data["texts"][lang]}
     loader, style, script = _parts()
-    document = (
+    packed = {"data": json.dumps(data, separators=(",", ":")), "packed-style": style, "packed-script": script}
+    return (
         f'<!doctype html><html lang="{text(lang, "html.lang")}"><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy([style], [loader, script])}">'
         '<meta name="color-scheme" content="light dark"><body>'
         f'<div id="replay"></div><h3>{escape(text(lang, "page.requests"))}</h3><div id="request-table"></div>'
         + "".join(
             f'<script type="application/octet-stream" id="{name}">{encode(content.encode())}</script>'
-            for name, content in (
-                ("data", json.dumps(data, separators=(",", ":"))),
-                ("packed-style", style),
-                ("packed-script", script),
-            )
+            for name, content in packed.items()
         )
         + f"<script>{loader}</script>"
-    )
-    title = escape(text(lang, "page.replay"))
-    return (
-        f'<iframe title="{title}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(document)}" style="width:100%;'
-        f'height:{_HEIGHT}px;border:1px solid rgba(128,128,128,.4);border-radius:8px;resize:vertical"></iframe>'
     )
 
 
