@@ -36,7 +36,7 @@ EN = {
     "step.failed": "the step failed: {error}",
     "held.token_budget": "{given} of {wanted} tokens: the token budget of {budget} had {left} left",
     "held.chunk_threshold": "{given} of {wanted} tokens, at most {threshold} per step for a long prompt",
-    "held.max_num_seqs": "{running} requests are already running, max_num_seqs is {limit}",
+    "held.max_num_seqs": "{running:request is|requests are} already running, max_num_seqs is {limit}",
     "held.no_free_blocks": "needs {needed} KV cache blocks, {free} free",
     "held.preempted": "its KV cache blocks went to request {by}, which needed {needed} when {free} were free",
     "held.grammar": "its grammar ({kind}) is still being compiled",

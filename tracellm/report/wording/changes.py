@@ -5,6 +5,7 @@ A step in which nothing changed is like the one before: a console or a table may
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.quantities import clip
@@ -131,7 +132,9 @@ def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
 
 def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str:
     """Return why a request was not scheduled, with the numbers behind it; an unknown code is returned as it is."""
-    values = {name: visible(value) for name, value in re.findall(r"(\w+)=(\S+)", details)}
+    values: dict[str, Any] = {name: visible(value) for name, value in re.findall(r"(\w+)=(\S+)", details)}
+    if values.get("running", "").isdigit():
+        values["running"] = int(values["running"])
     if (cause := f"held.cause.{values.get('cause')}") in texts(lang):
         values["cause"] = text(lang, cause)
     if code == "preempted" and values.get("by") == visible(request_id):

@@ -70,9 +70,10 @@ export function requestButton(run, r, detail = "") {
  * @param {string} id the request's
  */
 export function heldReason(code, details, id) {
-  /** @type {Record<string, string>} */
+  /** @type {Record<string, any>} */
   const values = {};
   for (const [, name, value] of details.matchAll(/(\w+)=(\S+)/g)) values[name] = visible(value);
+  if (/^\d+$/.test(values.running ?? "")) values.running = Number(values.running);
   if (hasText(`held.cause.${values.cause}`)) values.cause = t(`held.cause.${values.cause}`);
   const key = code === "preempted" && values.by === id ? "held.preempted_itself" : `held.${code}`;
   return hasText(key) ? t(key, values) : visible(details ? `${code} (${details})` : code);
