@@ -92,6 +92,17 @@ def test_how_many_tokens_were_left(run: Sampling):
         assert {token for token, _, probability in one.drawn_candidates if probability} <= {5, 6, 7}
 
 
+def test_a_grammar_alone_leaves_few_tokens(tmp_path: Path):
+    """A batch of greedy requests has the tokens that its grammar allows, also if nothing else changes the logits."""
+    llm = LLM(max_model_len=64, num_gpu_blocks_override=64)
+    choice = StructuredOutputsParams(choice=["yes", "no"])
+    with Recording(tmp_path):
+        llm.generate("The sky is", SamplingParams(temperature=0, structured_outputs=choice, max_tokens=4))
+    first = next(one for step in steps(RunFolder.open(tmp_path).trace) for one in step.sampled)
+    assert first.tokens_left is not None
+    assert 0 < first.tokens_left < 20
+
+
 def test_probabilities_are_those_the_caller_is_told(run: Sampling):
     """The recorded probability matches the log probability in the output."""
     for name, ids in (*((name, [str(i)]) for i, name in enumerate(ASKED) if name != "two"), ("two", ["0_5", "1_5"])):

@@ -7,6 +7,7 @@ logits are read from its request's parameters (sampling_options.py), and their e
 vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/sample/sampler.py.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf
@@ -162,6 +163,9 @@ def sampled_attributes(sampled: dict[str, Any], decode: Callable[[int], str] | N
     return attributes
 
 
+_GRAMMARS = "tracellm.engine.core.structured_output.backend_guidance"
+"""Module that is imported with the first grammar."""
+
 # -- probabilities ----------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +175,8 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     drawn: dict[str, Any] = {"logits": brief(logits)}
     processors = metadata.logitsprocs.non_argmax_invariant
     if metadata.temperature is None and not changes_logits(metadata, processors):  # the runner has the probabilities
-        return {**drawn, "left": [logits.shape[1]] * int(logits.shape[0])}
+        masked = _GRAMMARS in sys.modules  # before the sampler, by a grammar
+        return {**drawn, "left": tokens_left(logits) if masked else [logits.shape[1]] * int(logits.shape[0])}
     sampled, kept = result  # int64 [N], float32 [N, vocabulary]
     if metadata.temperature is not None and not metadata.all_random:
         kept = logits.where((metadata.temperature == 0)[:, None], kept)
