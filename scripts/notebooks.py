@@ -27,6 +27,10 @@ _FOLDERS = re.compile(r"/[\w/.-]*/(?:tracellm-\w+|lesson-\w+)(?=[/<\s]|$)")
 """Folders that differ from run to run."""
 
 
+_LIVE_LINE = {"text/plain": ""}
+"""What is left of the live line of a cell that took some seconds."""
+
+
 def sources() -> list[Path]:
     """Return the text of every lesson, in order."""
     return sorted(ROOT.glob("*/[0-9]*.py"))
@@ -55,7 +59,7 @@ def execute(path: Path) -> Any:
     for cell in notebook.cells:
         cell["metadata"] = {}
         if cell.cell_type == "code":
-            cell.outputs = [_cleaned(output) for output in cell.outputs]
+            cell.outputs = [_cleaned(output) for output in cell.outputs if output.get("data") != _LIVE_LINE]
     notebook["metadata"] = {"kernelspec": notebook["metadata"]["kernelspec"]}
     return notebook
 
