@@ -56,6 +56,15 @@ def test_a_cell_shows_its_value_and_the_answer(run_cells: Any, tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir() if path.name != "ipython"] == ["kept"]
 
 
+def test_diagrams_and_trees_are_shown_as_they_are(run_cells: Any):
+    """The last value of a cell may be a diagram or a tree: its lines are shown as lines, without quotes."""
+    *_, diagram, tree = run_cells(LOAD, f"%explain {ONE}", "run.sequence(focus='Scheduler')", "run.tree()")
+    assert shown(diagram).startswith("sequenceDiagram\n    ")
+    assert shown(diagram) == shown(diagram, "text/vnd.mermaid")
+    assert "\n" in shown(tree)
+    assert "\\n" not in shown(tree)
+
+
 def test_an_error_in_the_cell_is_shown_and_recorded(run_cells: Any):
     """A failing cell shows its own traceback, the run has the error, and the next cell can be recorded."""
     _, failing, status, again = run_cells(

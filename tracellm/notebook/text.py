@@ -18,6 +18,10 @@ class Text(str):
         """Return the display for IPython: `text/plain` and `text/html`."""
         return {"text/plain": str(self), "text/html": f'<pre style="line-height:1.25">{escape(self)}</pre>'}
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the text itself: IPython prefers its own display of strings to `text/plain` above."""
+        printer.text(str(self))
+
 
 class Mermaid(str):
     """A Mermaid diagram; `print` shows its text."""
@@ -27,3 +31,7 @@ class Mermaid(str):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the display for IPython: `text/plain` and `text/vnd.mermaid`."""
         return {"text/plain": str(self), "text/vnd.mermaid": str(self)}
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the text itself, as `Text` does."""
+        printer.text(str(self))
