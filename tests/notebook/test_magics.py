@@ -87,11 +87,19 @@ def test_wrong_options_are_one_message(run_cells: Any):
         "%explain --detail deep f()",
         "%explain",
         "%explain --as 1 f()",
+        "%%explain\nawait f()",
         "%%explain\n%explain f()",
     )
     for cell, message in zip(
         outputs[1:],
-        ("--deep: not an option", "request, step, layer", "nothing to run", "--as 1: not a name", "under way"),
+        (
+            "--deep: not an option",
+            "request, step, layer",
+            "nothing to run",
+            "--as 1: not a name",
+            "cannot run await",
+            "under way",
+        ),
         strict=True,
     ):
         assert message in shown(cell)

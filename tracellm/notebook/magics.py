@@ -7,6 +7,7 @@ The cell runs in the notebook's own names, and shows its last value and its erro
 and `run` is the run. IPython: `InteractiveShell.run_cell`, IPython/core/interactiveshell.py.
 """
 
+import asyncio
 import gc
 import re
 import sys
@@ -56,6 +57,8 @@ class ExplainMagics(Magics):
             raise UsageError("nothing to run: give code after %explain, or a cell below %%explain")
         if not name.isidentifier():
             raise UsageError(f"--as {name}: not a name of a variable")
+        if _is_loop_running() and self._awaits(code):
+            raise UsageError("%explain cannot run await: use `with tracellm.explain() as run:` in a cell of its own")
         single = {key: values[-1] for key, values in options.items() if key in ("lang", "detail")}
         try:
             block = explain(options.get("out", [self._new_folder()])[-1], focus=options.get("focus", ()), **single)  # type: ignore[arg-type]
@@ -76,6 +79,14 @@ class ExplainMagics(Magics):
         self.shell.user_ns[name] = run
         display(run)
 
+    def _awaits(self, code: str) -> bool:
+        """Return whether code has an `await` outside of functions."""
+        try:
+            transformed = self.shell.transform_cell(code)
+        except SyntaxError:  # running the code shows it
+            return False
+        return bool(self.shell.should_run_async(code, transformed_cell=transformed))
+
     def _forget(self, interrupt: KeyboardInterrupt) -> None:
         """Remove the traceback that IPython keeps for `%debug`: its frames would keep the cell's engine alive."""
         error: BaseException | None = interrupt
@@ -90,6 +101,14 @@ class ExplainMagics(Magics):
             self._folder = tempfile.TemporaryDirectory(prefix="tracellm-")
         self._runs += 1
         return str(Path(self._folder.name) / f"run-{self._runs}")
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _parse(line: str) -> tuple[dict[str, list[str]], str]:
