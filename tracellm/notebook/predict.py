@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.cli.errors import CommandError
 from tracellm.report.facts.engines import engines
-from tracellm.report.texts import Language, text
+from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.quantities import percent
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class _Asked:
     def text(self, **values: Any) -> str:
         return text(self.run.lang, f"predict.{self.what}", **values)
 
-    def because(self, request_id: str, reason: str) -> str:
-        return text(self.run.lang, "predict.because", request=request_id, why=reason)
+    def more(self, key: str, **values: Any) -> str:
+        return text(self.run.lang, f"predict.{key}", **values)
 
 
 def answer(run: "Run", what: str, said: Any, request: int | str | None, step: int | None) -> Answer:
@@ -100,7 +100,8 @@ def answer(run: "Run", what: str, said: Any, request: int | str | None, step: in
 def _client(asked: _Asked) -> tuple[str, str]:
     client = asked.run.client
     choice = client.choice if client else ""
-    rule = text(asked.run.lang, f"client.rule.{choice}") if client and not client.is_real_vllm else ""
+    key = f"client.rule.{choice}"
+    rule = asked.more("rule", rule=text(asked.run.lang, key)) if key in texts(asked.run.lang) else ""
     return choice, asked.text(client=choice, rule=rule)
 
 
@@ -112,12 +113,16 @@ def _processes(asked: _Asked) -> tuple[int, str]:
 def _steps(asked: _Asked) -> tuple[int, str]:
     kinds = [step.kind for step in asked.run.steps]
     prefills, decodes = len([kind for kind in kinds if kind in ("prefill", "mixed")]), kinds.count("decode")
-    return len(kinds), asked.text(n=len(kinds), prefills=prefills, decodes=decodes)
+    empty = kinds.count("empty")
+    more = asked.more("empty", n=empty) if empty else ""
+    return len(kinds), asked.text(n=len(kinds), prefills=prefills, decodes=decodes, more=more)
 
 
 def _batch(asked: _Asked) -> tuple[int, str]:
     step = asked.step
-    why = "".join(asked.because(request, reason) for request, reason in [*step.reasons.items()][:MOST_REASONS])
+    why = "".join(
+        asked.more("because", request=request, why=reason) for request, reason in [*step.reasons.items()][:MOST_REASONS]
+    )
     size = len(step.scheduled)
     return size, asked.text(n=size, step=step.number, names=", ".join(step.scheduled), why=why)
 
@@ -149,13 +154,13 @@ def _waits(asked: _Asked) -> tuple[int, str]:
     waited = [stage for stage in request.timeline if stage.kind == "waiting"]
     number = sum(stage.last - stage.first + 1 for stage in waited)
     reason = asked.run.steps.number(waited[-1].last).reasons.get(request.id) if waited else None
-    why = text(asked.run.lang, "predict.last", why=reason) if reason else ""
+    why = asked.more("last", why=reason) if reason else ""
     return number, asked.text(request=request.id, n=number, why=why)
 
 
 def _preemptions(asked: _Asked) -> tuple[int, str]:
     found = [(step.number, request) for step in asked.run.steps for request in step.preempted]
-    listed = "".join(text(asked.run.lang, "predict.preemption", step=step, request=one) for step, one in found)
+    listed = "".join(asked.more("preemption", step=step, request=one) for step, one in found)
     return len(found), asked.text(n=len(found), listed=listed)
 
 
@@ -164,7 +169,7 @@ def _slot(asked: _Asked) -> tuple[int | None, str]:
     size = engines(asked.run.trace)[step.engine].block_size
     slot = step.slot_mapping.get(request.id, [None])[-1]
     if slot is None:
-        return None, text(asked.run.lang, "predict.slot.none", request=request.id, step=step.number)
+        return None, asked.more("slot.none", request=request.id, step=step.number)
     position = step.positions[request.id].stop - 1
     block, offset = divmod(slot, size)
     return slot, asked.text(position=position, block=block, size=size, offset=offset, slot=slot)
@@ -174,7 +179,7 @@ def _token(asked: _Asked) -> tuple[str | None, str]:
     step, request = asked.step, asked.request
     sampled = step.sampled.get(request.id)
     if sampled is None:
-        return None, text(asked.run.lang, "predict.token.none", request=request.id, step=step.number)
+        return None, asked.more("token.none", request=request.id, step=step.number)
     share = "" if sampled.probability is None else percent(sampled.probability)
     return sampled.text, asked.text(request=request.id, step=step.number, token=repr(sampled.text), share=share)
 
