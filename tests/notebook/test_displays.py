@@ -105,6 +105,7 @@ def test_a_run_has_a_frame_with_its_steps(recorded: Recorded, browser: Browser, 
     """In a sandboxed frame, the steps of the page's own script can be walked through, and requests selected."""
     run = tracellm.open_run(recorded[0].folder, lang=lang)
     browser.open(a_cell(run, tmp_path), width=700)
+    browser.click("details summary")
     browser.enter("iframe[sandbox='allow-scripts']")
     assert browser.wait("document.documentElement.dataset.ready")
     number = "return document.querySelector('#step h3').firstChild.data.match(/[0-9]+/)[0]"
@@ -129,6 +130,7 @@ def test_a_long_run_has_its_first_steps_in_the_frame(recorded: Recorded, browser
         assert f"The first {kept} of {len(run.steps)} steps" in cut
         assert cell_frame(run.trace, "en", (0, kept)) == ""
         browser.open(a_cell(tracellm.open_run(run.folder, lang="en"), tmp_path))
+    browser.click("details summary")
     browser.enter("iframe")
     assert browser.wait("document.documentElement.dataset.ready")
     assert browser.run("return document.querySelector('.step-bar output').textContent") == f"1 of {kept}"

@@ -101,7 +101,7 @@ def test_cells_run_stop_and_run_again(lab: str, tmp_path: Path):
         assert shows(browser, 2, "KeyboardInterrupt")
         assert shows(browser, 2, "Interrupted")
         assert shows(browser, 3, "interrupted")
-        browser.run(f"{output(1)}.querySelector('iframe').scrollIntoView()")
+        browser.click(".jp-CodeCell:nth-child(2) summary")
         browser.enter(".jp-CodeCell:nth-child(2) iframe")
         assert browser.wait("document.documentElement.dataset.ready")
         browser.click(".step-bar button:nth-of-type(4)")

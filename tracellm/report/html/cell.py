@@ -23,7 +23,7 @@ _HEIGHT = 720
 
 
 def cell_frame(trace: Trace, lang: Language, position: tuple[int, int] = (0, 0)) -> str:
-    """Return an `iframe` with the requests and the steps of a run, and a sentence on what it leaves out.
+    """Return what opens to a frame with the requests and the steps of a run, and a sentence on what it leaves out.
 
     Args:
         trace: the run.
@@ -36,11 +36,15 @@ def cell_frame(trace: Trace, lang: Language, position: tuple[int, int] = (0, 0))
     document, left_out = cell_document(trace, lang, position)
     if not document:
         return ""
-    return (
+    frame = (
         f'<iframe title="{escape(text(lang, "page.replay"))}" sandbox="allow-scripts" loading="lazy" '
-        f'srcdoc="{escape(document)}" style="width:100%;height:{_HEIGHT}px;border:1px solid rgba(128,128,128,.4);'
-        f'border-radius:8px;resize:vertical"></iframe>'
-        + (f"<p><small>{escape(left_out)}</small></p>" if left_out else "")
+        f'srcdoc="{escape(document)}" style="width:100%;height:{_HEIGHT}px;margin-top:8px;border-radius:8px;'
+        'border:1px solid rgba(128,128,128,.4);resize:vertical"></iframe>'
+    )
+    notes = " ".join(filter(None, (left_out, text(lang, "cell.scripts"))))
+    return (
+        f'<details style="margin:8px 0"><summary style="cursor:pointer">{escape(text(lang, "cell.open"))}</summary>'
+        f"{frame}<p><small>{escape(notes)}</small></p></details>"
     )
 
 
@@ -64,7 +68,7 @@ def cell_document(
     while first_steps > position[1]:
         engines = [{**row, "steps": row["steps"][:first_steps]} for row in run["engines"]]
         document = _document({**page_texts(lang), **run, "engines": engines, "first": position, "linked": linked}, lang)
-        if len(escape(document)) + 1000 <= MOST_CHARACTERS:
+        if len(escape(document)) + 1500 <= MOST_CHARACTERS:
             return document, "" if first_steps == most else text(lang, "cell.left_out", n=first_steps, all=most)
         first_steps //= 2
     return "", ""
