@@ -9,6 +9,7 @@ import pytest
 
 import tracellm
 from tests.notebook.conftest import Recorded
+from tracellm import LLM
 from tracellm.cli.errors import CommandError
 from tracellm.notebook.requests import Stage
 from tracellm.report.html.data import run_data
@@ -173,3 +174,14 @@ def test_a_missing_run_is_one_message(tmp_path: Path):
     """`open_run` names the path that is no run."""
     with pytest.raises(CommandError, match="nothing-here"):
         tracellm.open_run(tmp_path / "nothing-here")
+
+
+def test_a_problem_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """An engine process older than the recording is a problem, printed when the recording ends, not when it is read."""
+    llm = LLM(multiprocess_mode=True, max_model_len=64)
+    with tracellm.explain(tmp_path / "run", lang="en") as run:
+        pass
+    (problem,) = run.problems
+    assert "was started before the recording began" in problem
+    assert capsys.readouterr().err.count(problem) == 1
+    llm.llm_engine.engine_core.shutdown()

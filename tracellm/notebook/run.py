@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import open_run as open_folder
+from tracellm.cli.folders import read_run
 from tracellm.cli.options import choose_language, level_of
 from tracellm.cli.reports import FILE_WIDTH, calltree_text, sequence_text, steps_text, write_reports
 from tracellm.notebook.predict import Answer, answer
@@ -58,7 +59,7 @@ class Run:
     def _run(self) -> RunFolder:
         if self.recording:
             raise RuntimeError("the run is still being recorded: read it after the `with` block")
-        return open_folder(str(self.folder), self.lang)
+        return read_run(str(self.folder), self.lang)  # without its problems: the recording has printed them
 
     @property
     def trace(self) -> Trace:
