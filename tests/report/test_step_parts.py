@@ -4,7 +4,9 @@ import pytest
 
 from tests.report.processes import served, sync_run
 from tests.report.traces import Calls
+from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.step_parts import output_times, parts_by_step
+from tracellm.trace import names
 from tracellm.trace.model import Trace
 
 
@@ -49,3 +51,16 @@ def test_outputs_in_another_process_are_found_by_their_message(trace: Trace):
     found = output_times(trace)
     assert len(found) == len(trace.named("OutputProcessor.process_outputs"))
     assert all(trace.by_id[id].name == "EngineCore.step_fn" for id in found)
+
+
+def test_a_part_is_without_the_recording_in_its_calls():
+    """The recording's time in a part, also that in calls within it, is not the part's: parts and recording add up."""
+    calls = Calls()
+    with calls("EngineCore.step_fn") as step:
+        with calls("GPUModelRunner._sample", **{names.RECORDING_DURATION: 200}):
+            calls.leaf("Sampler.forward", **{names.RECORDING_DURATION: 300})
+        calls.leaf("Scheduler.schedule")
+    trace = calls.trace()
+    (parts,) = parts_by_step(trace).values()
+    assert parts == {"schedule": 1000, "sample": 3000 - 500}
+    assert sum(parts.values()) + recording_by_step(trace)[step.span_id] <= step.duration_ns

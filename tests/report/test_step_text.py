@@ -134,7 +134,7 @@ def test_a_run_with_little_recorded():
     """Without a KV cache, requests or text, the step is shown as far as it is known."""
     text = step_text(hello(), 1)
     assert text.startswith("Step 1 · prefill\nJoined: 0, 1.\n")
-    assert "Blocks 65 to 100 (36) were never used." in text
+    assert "Blocks 17 to 100 (84) were never used." in text
     assert "slot_mapping  ? ? ?" in text
 
 

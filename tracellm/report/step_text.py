@@ -35,7 +35,7 @@ _MOST_TABLES = 12  # of the batch, below each other
 _MOST_MAP_LINES = 64
 _LONGEST_LABEL = 3
 _LONGEST_ERROR = 160
-_LEAST_BLOCKS = 64
+_LEAST_BLOCKS = 16
 _BLANKS = str.maketrans({"\n": "↵", "\t": "⇥", " ": "␣"})
 
 

@@ -1,6 +1,7 @@
 """Time of each part of an engine step, and of the front end's work on its outputs after it."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 
 from tracellm.trace import names
@@ -29,13 +30,31 @@ _OUTPUTS = "OutputProcessor.process_outputs"
 def parts_by_step(trace: Trace) -> dict[str, dict[str, int]]:
     """Return the nanoseconds of each part of a step, without the recording's, by the id of the step's span."""
     found: dict[str, dict[str, int]] = {}
+    recording: Counter[str] = Counter()
     for span in trace.spans:
-        part = _PARTS.get(span.name) or ("logits" if span.name.endswith(_LOGITS) else None)
+        if span.recording_ns and (around := _part_around(trace, span)) is not None:
+            recording[around.span_id] += span.recording_ns
+    for span in trace.spans:
+        part = _part(span)
         step = step_around(trace, span) if part else None
         if part and step is not None:
             times = found.setdefault(step.span_id, {})
-            times[part] = times.get(part, 0) + span.duration_ns - span.recording_ns
+            times[part] = times.get(part, 0) + span.duration_ns - recording[span.span_id]
     return {id: {part: times[part] for part in _ORDER if part in times} for id, times in found.items()}
+
+
+def _part(span: Span) -> str | None:
+    return _PARTS.get(span.name) or ("logits" if span.name.endswith(_LOGITS) else None)
+
+
+def _part_around(trace: Trace, span: Span) -> Span | None:
+    """Return the call that is a part of a step and made this one in its own thread, directly or not; or this one."""
+    around: Span | None = span
+    while around is not None and around.thread == span.thread:
+        if _part(around):
+            return around
+        around = trace.by_id.get(around.parent_span_id or "")
+    return None
 
 
 @per_trace

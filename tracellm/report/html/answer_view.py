@@ -79,8 +79,7 @@ def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
         span for span in trace.spans if span.attributes.get(names.PHASE) == "startup" or span.name in _STARTUP
     )
     prefills = [span for span in steps if read_step(span).kind in ("prefill", "mixed")]
-    with_prefill = {span.span_id for span in prefills}
-    decodes = [span for span in steps if span.span_id not in with_prefill]
+    decodes = [span for span in steps if read_step(span).kind not in ("prefill", "mixed", "empty")]
     prefill, every = _union(prefills), _union(steps)
     counted = {"prefill": prefills, "decode": decodes}
     generation = every and max(span.end_ns for span in steps) - steps[0].start_ns

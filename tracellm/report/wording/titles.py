@@ -98,15 +98,15 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
     """
     kind = visible(str(sent[0][0].send.attributes.get(names.MESSAGE_TYPE, "?")))
     what = ""
-    if any(step for _, step in sent):
+    if kind in ("ADD", "ABORT"):
+        ids = [str(one.send.attributes.get(names.MESSAGE_ID)).partition(" ")[2] for one, _ in sent]
+        shown, more = clip([beginning(id, _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
+        what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
+    elif any(step for _, step in sent):
         numbers = [len(step.sampled) or len(step.requests) for _, step in sent if step]
         what = text(lang, "common.requests", n=max(numbers))
         if min(numbers) != max(numbers):
             what = text(lang, "diagram.requests_range", fewest=min(numbers), most=max(numbers))
-    elif kind in ("ADD", "ABORT"):
-        ids = [str(one.send.attributes.get(names.MESSAGE_ID)).partition(" ")[2] for one, _ in sent]
-        shown, more = clip([beginning(id, _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
-        what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
     sizes = [size for one, _ in sent if isinstance(size := one.send.attributes.get(names.MESSAGE_BYTES), int)]
     title = f"{kind} {what}".rstrip()
     if not sizes:

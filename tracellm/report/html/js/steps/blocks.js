@@ -11,6 +11,7 @@ import { select, selected } from "../run/selection.js";
 /** @typedef {import("../run/replay.js").Replay} Replay */
 /** @typedef {import("../run/replay.js").State} State */
 
+const LEAST_BLOCKS = 16;
 const MOST_BLOCKS = 3000;
 const MOST_EVENTS = 40;
 
@@ -27,7 +28,7 @@ export function blocksPanel(run, replay, state) {
   const evicted = new Set(step.evicted ?? []);
   const fresh = new Set((step.blocks ?? []).flatMap(([, , ranges]) => parseRanges(ranges)));
   const lastUsed = lastBlock(replay);
-  const shown = Math.min(total, Math.max(lastUsed, Math.min(total, 64)), MOST_BLOCKS);
+  const shown = Math.min(total, Math.max(lastUsed, LEAST_BLOCKS), MOST_BLOCKS);
   const cachedFree = [...state.cached.keys()].filter((block) => !used.has(block)).length;
   const filled = fills(run, replay, state);
   const cells = [blockCell(run, 0, "null", t("page.block.null"), "∅")];

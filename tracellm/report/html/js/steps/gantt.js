@@ -95,7 +95,7 @@ export function ganttPicture(run, width, columns) {
     { class: "gantt", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img", "aria-label": t("page.gantt") },
     cursor,
     ...ticks.map((index) =>
-      s("text", { class: "tick", x: labels + (index + 0.5) * scale, y: 12, "text-anchor": "middle" }, number(steps[index]?.n ?? index + 1)),
+      s("text", { class: "tick", x: labels + (index === count - 1 ? count : index + 0.5) * scale, y: 12, "text-anchor": index === count - 1 ? "end" : "middle" }, number(steps[index]?.n ?? index + 1)),
     ),
     ...toRanges(differing).map(([from, to]) =>
       s("rect", { class: "differs", x: labels + from * scale, y: 15, width: (to - from + 1) * scale, height: 3 }),

@@ -166,7 +166,7 @@ export function budgetPanel(run, step) {
   const [prefill, decode] = phases(step);
   const budget = step.budget ?? 0;
   const whole = Math.max(budget, prefill + decode, 1);
-  const drawn = Math.min(whole, Math.max(1, MOST_UNUSED * (prefill + decode)));
+  const drawn = Math.min(whole, MOST_UNUSED * (prefill + decode) || whole);
   const ordered = [...(step.scheduled ?? [])].sort((one, other) => other[3] - one[3]);
   const summary = tokenSum(step);
   return h(

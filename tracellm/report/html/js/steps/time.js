@@ -79,7 +79,9 @@ function describeUsual(steps, kind) {
   const names = new Set(all.flatMap((parts) => [...parts.keys()]));
   const medians = [...names].map((part) => `${t(`page.part.${part}`)} ${duration(median(all.map((parts) => parts.get(part) ?? 0)))}`);
   const values = { n: alike.length, kind: t(`step.kind.${kind}`), time: duration(median(alike.map(({ us }) => us ?? 0))) };
-  return t("page.time.usual", { ...values, parts: medians.join(t("step.comma")) });
+  const sentence = t("page.time.usual", { ...values, parts: medians.join(t("step.comma")) });
+  const outputs = alike.flatMap((step) => step.outputs ?? []);
+  return outputs.length ? `${sentence} ${t("page.time.usual.outputs", { time: duration(median(outputs)) })}` : sentence;
 }
 
 /** @param {number[]} values */
