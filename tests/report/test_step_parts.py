@@ -1,5 +1,7 @@
 """Times of a step's parts, and of the front end's work on its outputs."""
 
+from typing import Any
+
 import pytest
 
 from tests.report.processes import served, sync_run
@@ -56,9 +58,11 @@ def test_outputs_in_another_process_are_found_by_their_message(trace: Trace):
 def test_a_part_is_without_the_recording_in_its_calls():
     """The recording's time in a part, also that in calls within it, is not the part's: parts and recording add up."""
     calls = Calls()
+    outer: dict[str, Any] = {names.RECORDING_DURATION: 200}
+    inner: dict[str, Any] = {names.RECORDING_DURATION: 300}
     with calls("EngineCore.step_fn") as step:
-        with calls("GPUModelRunner._sample", **{names.RECORDING_DURATION: 200}):
-            calls.leaf("Sampler.forward", **{names.RECORDING_DURATION: 300})
+        with calls("GPUModelRunner._sample", **outer):
+            calls.leaf("Sampler.forward", **inner)
         calls.leaf("Scheduler.schedule")
     trace = calls.trace()
     (parts,) = parts_by_step(trace).values()
