@@ -33,7 +33,7 @@ def summary_text(run: RunFolder, lang: Language) -> str:
     lines += [f"  {name}: {sentence}" for name, sentence in answer["lines"]]
     for group in answer["findings"]:
         lines.append(group["title"])
-        lines += [f"  {one['step']}: {one['sentence']}" for one in group["findings"][:_MOST_FINDINGS]]
+        lines += [f"  {_finding(one, lang)}" for one in group["findings"][:_MOST_FINDINGS]]
     return "\n".join(lines)
 
 
@@ -41,21 +41,20 @@ def summary_html(run: RunFolder, lang: Language) -> str:
     """Return the answer as HTML with styles of its own, and below it a frame with requests and steps."""
     view, answer = _views(run, lang)
     figures = "".join(
-        f'<td style="padding:0 24px 0 0;text-align:left"><small>{escape(figure["name"])}</small><br>'
-        f"<strong>{escape(figure['value'])}</strong> <small>{escape(figure.get('more') or '')}</small></td>"
+        f"<div><small>{escape(figure['name'])}</small><br>"
+        f"<strong>{escape(figure['value'])}</strong> <small>{escape(figure.get('more') or '')}</small></div>"
         for figure in view["figures"]
     )
     rows = [*answer["lines"], *((part["name"], f"{part['time']} {part['share']}") for part in answer["times"])]
     facts = "".join(
-        f'<tr style="background:none"><th style="text-align:left;padding:2px 24px 2px 0;font-weight:normal">'
+        '<tr style="background:none;vertical-align:top">'
+        f'<th style="text-align:left;padding:2px 24px 2px 0;font-weight:normal">'
         f'<small>{escape(name)}</small></th><td style="text-align:left;padding:2px 0">{escape(sentence)}</td></tr>'
         for name, sentence in rows
     )
     findings = "".join(
         f"<p style='margin:8px 0 0'><strong>{escape(group['title'])}</strong></p><ul style='margin:0'>"
-        + "".join(
-            f"<li>{escape(one['step'])}: {escape(one['sentence'])}</li>" for one in group["findings"][:_MOST_FINDINGS]
-        )
+        + "".join(f"<li>{escape(_finding(one, lang))}</li>" for one in group["findings"][:_MOST_FINDINGS])
         + "</ul>"
         for group in answer["findings"]
     )
@@ -64,11 +63,15 @@ def summary_html(run: RunFolder, lang: Language) -> str:
         '<div style="border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:12px 16px;overflow-x:auto">'
         f"<p style='margin:0 0 8px'><strong>{escape(view['title'])}</strong> · "
         f"{escape(text(lang, 'html.status.' + view['status']))}</p>{error}"
-        f'<table style="{_TABLE}"><tr style="background:none">{figures}</tr></table>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:8px 24px">{figures}</div>'
         f'<table style="{_TABLE}">{facts}</table>{findings}'
         f"<p style='margin:8px 0 0'><small><code>{escape(str(run.path / 'report.html'))}</code></small></p></div>"
         f"{cell_frame(run.trace, lang)}"
     )
+
+
+def _finding(finding: dict[str, str], lang: Language) -> str:
+    return text(lang, "cell.finding", step=finding["step"], sentence=finding["sentence"])
 
 
 def _views(run: RunFolder, lang: Language) -> tuple[dict[str, Any], dict[str, Any]]:
