@@ -180,8 +180,9 @@ def _token(asked: _Asked) -> tuple[str | None, str]:
     sampled = step.sampled.get(request.id)
     if sampled is None:
         return None, asked.more("token.none", request=request.id, step=step.number)
-    share = "" if sampled.probability is None else percent(sampled.probability)
-    return sampled.text, asked.text(request=request.id, step=step.number, token=repr(sampled.text), share=share)
+    share = sampled.probability
+    chance = "" if share is None else asked.more("chance", share=percent(share))
+    return sampled.text, asked.text(request=request.id, step=step.number, token=repr(sampled.text), chance=chance)
 
 
 def _finish(asked: _Asked) -> tuple[str | None, str]:

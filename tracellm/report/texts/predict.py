@@ -26,7 +26,8 @@ EN = {
     "predict.slot": "Position {position} is in block {block} at offset {offset}: slot {block} × {size} + {offset} = "
     "{slot}.",
     "predict.slot.none": "Step {step} writes no recorded slot of request {request}.",
-    "predict.token": "Step {step} sampled {token} for request {request}; its probability was {share}.",
+    "predict.token": "Step {step} sampled {token} for request {request}{chance}.",
+    "predict.chance": "; its probability was {share}",
     "predict.token.none": "Step {step} sampled no token for request {request}.",
     "predict.finish": "Request {request} ended with the reason {reason}, after {n:output token|output tokens} "
     "({params}).",
@@ -55,7 +56,8 @@ ZH = {
     "predict.preemption": "第 {step} 步：请求 {request}。",
     "predict.slot": "位置 {position} 在块 {block} 的偏移 {offset} 处：槽位为 {block} × {size} + {offset} = {slot}。",
     "predict.slot.none": "第 {step} 步没有记录到请求 {request} 写入的槽位。",
-    "predict.token": "第 {step} 步为请求 {request} 采样了 {token}，其概率为 {share}。",
+    "predict.token": "第 {step} 步为请求 {request} 采样了 {token}{chance}。",
+    "predict.chance": "，其概率为 {share}",
     "predict.token.none": "第 {step} 步没有为请求 {request} 采样 token。",
     "predict.finish": "请求 {request} 结束的原因是 {reason}，输出 {n:,} 个 token（{params}）。",
     "cli.error.predict_unknown": "没有 {what!r} 这个问题；可用的问题：{known}",
