@@ -69,6 +69,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
 
+if "TRACELLM_LAB" in _environ:  # a lab's folder, whose files take the place of modules of the engine
+    from tracellm.lab.loader import install_from_environment as _install
+
+    _install(_environ["TRACELLM_LAB"])
+
 if "TRACELLM_RECORDING" in _environ:  # set by a recorded process for those that it starts
     from tracellm.probes.join import join_recording as _join
 

@@ -1,0 +1,1 @@
+"""Lab 5: the block pool and its queue of free blocks."""
