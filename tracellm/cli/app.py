@@ -33,6 +33,7 @@ _MODULES = {
     "export": "export",
     "doctor": "doctor",
     "bench": "bench",
+    "lab": "lab",
 }
 """The module in `commands/` of each command, in the order of `--help`."""
 

@@ -94,9 +94,15 @@ def first_difference(output: Any, expected: Any, *, tolerance: float = 1e-5, pat
         for key in dict.fromkeys((*expected, *output)):
             inner = f"{path}.{key}" if path else str(key)
             if key not in output:
-                return Failure(f"{inner} is missing; expected {_short(expected[key])}", f"缺少 {inner}，应为 {_short(expected[key])}")
+                return Failure(
+                    f"{inner} is missing; expected {_short(expected[key])}",
+                    f"缺少 {inner}，应为 {_short(expected[key])}",
+                )
             if key not in expected:
-                return Failure(f"{inner} is {_short(output[key])}; it should not be there", f"多出了 {inner}：{_short(output[key])}")
+                return Failure(
+                    f"{inner} is {_short(output[key])}; it should not be there",
+                    f"多出了 {inner}：{_short(output[key])}",
+                )
             if found := first_difference(output[key], expected[key], tolerance=tolerance, path=inner):
                 return found
         return None
@@ -106,14 +112,15 @@ def first_difference(output: Any, expected: Any, *, tolerance: float = 1e-5, pat
                 return found
         if len(output) != len(expected):
             return Failure(
-                f"{len(output)} values{where}, expected {len(expected)}: {_short(output)} instead of {_short(expected)}",
+                f"{len(output)} values{where}, expected {len(expected)}: {_short(output)} is not {_short(expected)}",
                 f"有 {len(output)} 个值{where_zh}，应为 {len(expected)} 个：{_short(output)}，应为 {_short(expected)}",
             )
         return None
     if _equal(output, expected, tolerance):
         return None
     return Failure(
-        f"{_short(output)}{where}, expected {_short(expected)}", f"结果为 {_short(output)}{where_zh}，应为 {_short(expected)}"
+        f"{_short(output)}{where}, expected {_short(expected)}",
+        f"结果为 {_short(output)}{where_zh}，应为 {_short(expected)}",
     )
 
 

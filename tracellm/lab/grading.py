@@ -20,6 +20,9 @@ __all__ = ["CheckResult", "FailedCase", "Grade", "grade", "judge"]
 
 PUBLIC_SEED = "public"
 
+_NOT_WRITTEN = NotImplementedError.__name__
+"""Exception of an emptied function."""
+
 _SHRINK_SECONDS = 4.0
 _SHRINK_BATCH = 40
 
@@ -34,8 +37,8 @@ class FailedCase:
     case: Any
     failure: Failure
     traceback: str = ""
-    returned: bool = True
-    """False if the case ended the process, or did not end."""
+    shrinks: bool = True
+    """False if the case ended the process or did not end, or a function is not written yet."""
     smaller: bool = False
     """True if the case was made smaller."""
 
@@ -108,11 +111,11 @@ def grade(
         failure = judge(check, case, outcome)
         if failure is not None:
             traceback = outcome.traceback if isinstance(outcome, Raised) else ""
-            returned = isinstance(outcome, Value | Raised)
-            results[check.name].failed.append(FailedCase(check, index, case, failure, traceback, returned))
+            shrinks = isinstance(outcome, Value) or (isinstance(outcome, Raised) and outcome.kind != _NOT_WRITTEN)
+            results[check.name].failed.append(FailedCase(check, index, case, failure, traceback, shrinks))
     graded = Grade(lab, list(results.values()), ran.printed)
     first = graded.first_failure
-    if shrink and first is not None and first.returned:
+    if shrink and first is not None and first.shrinks:
         smaller = _shrink(lab, folder, first, limits)
         failed = next(result for result in graded.results if first in result.failed).failed
         failed[failed.index(first)] = smaller
@@ -138,7 +141,7 @@ def _failure(outcome: Raised | NotLoaded | Ended | NotRun) -> Failure:
         return _both(f"lab.ended_{outcome.how}", detail=outcome.detail)
     error = outcome.error if isinstance(outcome, NotLoaded) else outcome
     place = f"{Path(error.file).name}:{error.line}" if error.file else ""
-    if error.kind == "NotImplementedError" and error.file:
+    if error.kind == _NOT_WRITTEN and error.file:
         return _both("lab.not_written", function=error.function, place=place)
     key = "lab.not_loaded" if isinstance(outcome, NotLoaded) else "lab.raised"
     message = f"{error.kind}: {error.message}" if error.message else error.kind

@@ -93,6 +93,8 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Description of the fault, for the documentation."""
     given: bool = False
     """True if students may run it, and get points for a case that exposes it."""
+    exhibit: bool = False
+    """True if it is in the museum: the recorded run of the lab's script shows the fault."""
 
     def source(self, file: LabFile) -> str:
         """Return the broken text of the engine's file.

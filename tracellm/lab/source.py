@@ -67,9 +67,7 @@ def put_bodies(starter: str, bodies: Mapping[str, str]) -> str:
     lines = starter.splitlines(keepends=True)
     for name, body in bodies.items():
         found = [
-            number
-            for number, line in enumerate(lines)
-            if line.strip() in (f"{_EMPTY}  # {name}", f"{_REMOVED}{name}")
+            number for number, line in enumerate(lines) if line.strip() in (f"{_EMPTY}  # {name}", f"{_REMOVED}{name}")
         ]
         if len(found) != 1:
             raise SourceError(f"the starter has {len(found)} placeholders of {name}")
@@ -88,9 +86,7 @@ def _cuts(source: str, functions: Sequence[str], removed: Sequence[str]) -> list
     return sorted(cuts, key=lambda cut: cut.start)
 
 
-def _functions(
-    node: ast.AST, prefix: str = ""
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def _functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Return the functions of a module and of its classes by qualified name; of overloads the last."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from tracellm.lab.checks import Check, Failure, first_difference
 
@@ -18,7 +18,7 @@ __all__ = ["CHECKS"]
 class _Operations(Check):
     """Random operations; a subclass chooses how often each kind occurs."""
 
-    weights: dict[str, int]
+    weights: ClassVar[dict[str, int]]
     length = 12
     num_blocks = (6, 14)
 
@@ -224,9 +224,15 @@ def _after(failure: Failure, number: int, operation: dict[str, Any] | None) -> F
         return Failure(f"in a new pool, {failure.en}", f"在新的块池中，{failure.zh}")
     request = operation["request"]
     en, zh = {
-        "allocate": (f"allocate {operation.get('count')} for request {request}", f"为请求 {request} 分配 {operation.get('count')} 个块"),
+        "allocate": (
+            f"allocate {operation.get('count')} for request {request}",
+            f"为请求 {request} 分配 {operation.get('count')} 个块",
+        ),
         "cache": (f"cache the blocks of request {request}", f"缓存请求 {request} 的块"),
-        "share": (f"request {request} shares the blocks of {operation.get('of')}", f"请求 {request} 共享请求 {operation.get('of')} 的块"),
+        "share": (
+            f"request {request} shares the blocks of {operation.get('of')}",
+            f"请求 {request} 共享请求 {operation.get('of')} 的块",
+        ),
         "free": (f"free request {request}", f"释放请求 {request}"),
     }[operation["do"]]
     return Failure(f"after operation {number} ({en}), {failure.en}", f"第 {number} 个操作（{zh}）之后，{failure.zh}")
@@ -236,7 +242,7 @@ class AllocatesFromTheFront(_Operations):
     """New blocks come from the front of the free queue, with a reference count of 1."""
 
     zh = "新块取自空闲队列的队首，引用计数为 1。"
-    weights = {"allocate": 1}
+    weights: ClassVar = {"allocate": 1}
     length = 3
 
 
@@ -244,14 +250,14 @@ class FreedBlocksGoToTheBack(_Operations):
     """Freed blocks go to the back of the queue, in the given order, once no request uses them."""
 
     zh = "块在没有请求使用后，按给定顺序回到队尾。"
-    weights = {"allocate": 3, "free": 2}
+    weights: ClassVar = {"allocate": 3, "free": 2}
 
 
 class SharedBlocksLeaveTheQueue(_Operations):
     """A cached block that is touched leaves the free queue, and has one reference more."""
 
     zh = "被 touch 的缓存块离开空闲队列，引用计数加一。"
-    weights = {"allocate": 3, "cache": 3, "share": 3, "free": 3}
+    weights: ClassVar = {"allocate": 3, "cache": 3, "share": 3, "free": 3}
     length = 14
 
 
@@ -259,7 +265,7 @@ class ReusedBlocksAreEvicted(_Operations):
     """A cached block stays in the prefix cache when it is freed, and leaves it when it is allocated again."""
 
     zh = "缓存块被释放后仍在前缀缓存中，再次分配时才离开。"
-    weights = {"allocate": 4, "cache": 3, "free": 3}
+    weights: ClassVar = {"allocate": 4, "cache": 3, "free": 3}
     num_blocks = (4, 7)
     length = 16
 
@@ -268,14 +274,14 @@ class TooManyBlocksAreRefused(_Operations):
     """More blocks than are free raise ValueError, and nothing changes."""
 
     zh = "请求的块多于空闲块时引发 ValueError，且状态不变。"
-    weights = {"allocate": 2, "too_many": 2, "free": 1}
+    weights: ClassVar = {"allocate": 2, "too_many": 2, "free": 1}
 
 
 class AnyOperationsKeepTheInvariant(_Operations):
     """After any operation, each block is free or owned, and its reference count is the number of its owners."""
 
     zh = "任何操作之后，每个块要么空闲，要么有所有者，引用计数等于所有者的数量。"
-    weights = {"allocate": 5, "cache": 4, "share": 4, "free": 4, "too_many": 1}
+    weights: ClassVar = {"allocate": 5, "cache": 4, "share": 4, "free": 4, "too_many": 1}
     length = 60
     cases = 10
 

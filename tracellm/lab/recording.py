@@ -1,0 +1,80 @@
+"""Recorded runs of a lab's script: with the student's files, with the engine's, and the two compared."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracellm.lab.loader import VARIABLE
+
+__all__ = ["Recorded", "compare", "record"]
+
+_TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded run of a script."""
+
+    path: Path
+    """The run folder."""
+    status: int
+    """Exit status of the script; -1 if it did not end in time."""
+    error: str
+    """Last line of stderr if the script failed."""
+
+    def link(self, step: int | None = None) -> str:
+        """Return the address of the report, at a step."""
+        address = (self.path / "report.html").resolve().as_uri()
+        return address if step is None else f"{address}#step={step}"
+
+
+def record(script: Path, out: Path, lang: str, *, folder: Path | None = None, case: Any = None) -> Recorded:
+    """Run a script with `tracellm run --explain` into `out`.
+
+    Args:
+        script: the lab's script.
+        out: the run folder; an earlier one is replaced.
+        lang: language of the reports.
+        folder: lab's folder whose files take the engine's place; None for the engine's own.
+        case: case that the script runs, as its first argument (a JSON file); None for its default.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    arguments: Sequence[str] = ()
+    if case is not None:
+        path = out.parent / "case.json"
+        path.write_text(json.dumps(case), encoding="utf-8")
+        arguments = (str(path.resolve()),)
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    if folder is not None:
+        environment[VARIABLE] = str(folder.resolve())
+    command = [sys.executable, "-m", "tracellm", "run", "--explain", "--quiet", "--lang", lang, "--out", str(out)]
+    try:
+        done = subprocess.run(
+            [*command, str(script), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return Recorded(out, -1, f"{_TIMEOUT_SECONDS:.0f} s")
+    lines = done.stderr.strip().splitlines()
+    return Recorded(out, done.returncode, lines[-1] if done.returncode and lines else "")
+
+
+def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:
+    """Write the comparison of two runs as a page beside them; None if one of them has no recording."""
+    if not all((one.path / "run.json").is_file() for one in (yours, reference)):
+        return None
+    page = yours.path.parent / "diff.html"
+    command = [sys.executable, "-m", "tracellm", "diff", "--lang", lang, "--html", str(page)]
+    subprocess.run([*command, str(yours.path), str(reference.path)], capture_output=True, timeout=_TIMEOUT_SECONDS)
+    return page if page.is_file() else None
