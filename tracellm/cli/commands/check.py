@@ -9,6 +9,8 @@ from tracellm.cli.folders import open_run
 from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
 from tracellm.report.facts.coverage import notes
+from tracellm.report.facts.engines import engines
+from tracellm.report.facts.invariants import INVARIANTS, violations
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.quantities import duration
 from tracellm.report.wording.safe_text import visible
@@ -25,19 +27,24 @@ _MOST_MISSES = 20
 """Limit of the missing calls that are listed."""
 
 
-@click.command(cls=Command, usage=["[RUN]", "--expect FILE"], help="cli.help.check")
+@click.command(cls=Command, usage=["[RUN]", "--expect FILE | --invariants"], help="cli.help.check")
 @click.argument("name", required=False)
 @option("--expect", metavar="FILE", help="cli.help.check.expect")
 @option("--phase", metavar="PHASE", help="cli.help.check.phase")
+@option("--invariants", is_flag=True, help="cli.help.check.invariants")
 @language_option
-def check(name: str | None, expect: str | None, phase: str | None, lang: Language) -> int:
+def check(name: str | None, expect: str | None, phase: str | None, invariants: bool, lang: Language) -> int:
     """Print how many calls of the file `expect` are in a run, and the reason for the first missing one.
 
-    Returns 0 if all were found in order, else 1.
+    With `invariants`, print which invariants of the engine hold. Returns 0 if all is as expected, else 1.
 
     Raises:
         CommandError: no such run, or no expected calls in the file.
     """
+    if invariants:
+        if expect is not None:
+            raise CommandError("expect_or_invariants")
+        return _check_invariants(open_run(name, lang).trace, lang)
     if expect is None:
         raise CommandError("expect_option")
     expectation = _read(expect, phase)
@@ -52,6 +59,29 @@ def check(name: str | None, expect: str | None, phase: str | None, lang: Languag
         for note in notes(run.manifest, lang):
             print_error(lang, "note", note=note)
     return 1 if result.misses else 0
+
+
+def _check_invariants(trace: Trace, lang: Language) -> int:
+    found = violations(trace)
+    several = len(engines(trace)) > 1
+    broken = {violation.name for violation in found}
+    steps = sum(len(engine.steps) for engine in engines(trace))
+    held = len(INVARIANTS) - len(broken)
+    print_out(text(lang, "check.invariants", held=held, total=len(INVARIANTS), steps=steps))
+    for name in INVARIANTS:
+        print_out(f"  {'✗' if name in broken else '✓'} {text(lang, f'invariant.{name}')}")
+    for violation in found[:_MOST_MISSES]:
+        values = {key: visible(str(value)) for key, value in violation.values.items()}
+        if "owners" in violation.values:
+            values["owners"] = visible(text(lang, "check.and").join(violation.values["owners"]))
+        what = text(lang, f"invariant.{violation.name}.broken", **values)
+        if violation.step is not None:
+            key = "check.invariant.engine" if several else "check.invariant.step"
+            what = text(lang, key, engine=violation.engine, step=violation.step, what=what)
+        print_out(what)
+    if len(found) > _MOST_MISSES:
+        print_out(text(lang, "check.more", count=len(found) - _MOST_MISSES))
+    return 1 if found else 0
 
 
 def _read(expect: str, phase: str | None) -> Expectation:
