@@ -1,6 +1,7 @@
 # One command sets everything up:
 #   make demo    installs tracellm, and runs an example with its report
 #   make test    checks style and types, and runs the tests
+#   make test-labs    grades all solutions and all mutants of the course, and its reference with 500 seeds
 # Everything is installed into .venv in this folder; `make clean` removes it. PYTHON=... chooses the Python (3.11 or later).
 
 SHELL := bash
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint types unit docs parity test-vllm-0.11.1 clean
+.PHONY: demo test test-labs lint types unit docs parity test-vllm-0.11.1 clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/installed
@@ -28,6 +29,10 @@ types: $(VENV)/installed-dev
 # tests/conftest.py.
 unit: $(VENV)/installed-dev tests/mermaid/node_modules tests/page/node_modules
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+# The course in full; `make test` grades a sample.
+test-labs: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 TRACELLM_LABS=all $(BIN)/python -m pytest -n $(JOBS) --dist load tests/lab
 
 # The generated parts of docs/: pages, pictures and numbers of real runs.
 docs: $(VENV)/installed-dev

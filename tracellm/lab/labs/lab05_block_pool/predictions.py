@@ -117,7 +117,8 @@ class CachedBlocks(Prediction):
         if lang == "zh":
             return (
                 f"块池有块 1 到 {last}。请求 1 有 {case['first']} 个块，都在前缀缓存中；"
-                f"请求 2 有 {case['second']} 个块。请求 1 结束后，请求 3 分配 {case['wanted']} 个块。有多少个缓存块被驱逐？"
+                f"请求 2 有 {case['second']} 个块。请求 1 结束后，请求 3 分配 {case['wanted']} 个块。"
+                "有多少个缓存块被驱逐？"
             )
         return (
             f"A pool has blocks 1 to {last}. Request 1 has {case['first']} blocks, all in the prefix cache; request 2 "
