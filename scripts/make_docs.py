@@ -5,8 +5,8 @@ The generated parts of a page in docs/ (and the READMEs) are between `<!-- made:
 docs/vllm.md show their own runs (client_docs.py, server_docs.py, vllm_docs.py). Each page of docs/understand has its
 own scripts (understand_docs.py), as has docs/compare.md. The tables of docs/spans.md come from the catalog
 (span_docs.py), those of docs/reading.md from the files (reading_docs.py), docs/cli.md and docs/settings.md from the
-commands and the engine's arguments (reference_docs.py), the pages of docs/gallery from runs (gallery.py). Pictures need
-Chromium on the PATH. `tests/docs` fails if a page differs from a run.
+commands and the engine's arguments (reference_docs.py), the pages of docs/gallery from runs (gallery.py), those of
+docs/course from the labs (course_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if a page differs from a run.
 """
 
 import ast
@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 from scripts import (  # noqa: E402  (found by the line above when this file is run as a script)
     as_vllm_docs,
     client_docs,
+    course_docs,
     export_docs,
     gallery,
     reading_docs,
@@ -130,7 +131,7 @@ def blocks(lang: Language, folder: Path, said: dict[str, str]) -> dict[str, str]
 def source_map() -> str:
     """Return every module of the package with the first sentence of its docstring, one table per subpackage."""
     parts = []
-    for floor in ("engine", "trace", "probes", "report", "bench", "whatif", "cli", "notebook", "as_vllm"):
+    for floor in ("engine", "trace", "probes", "report", "bench", "whatif", "lab", "cli", "notebook", "as_vllm"):
         parts.append(f"### {floor}\n\n| module | what it is |\n|---|---|\n")
         for file in sorted((ROOT / "tracellm" / floor).rglob("*.py"), key=lambda file: (len(file.parts), file)):
             docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
@@ -220,6 +221,7 @@ def main() -> None:
     understand_docs.make(understand_docs.PAGES)
     vllm_docs.main()
     gallery.main()
+    course_docs.main([])
 
 
 def make(clients: Path) -> None:
