@@ -10,7 +10,7 @@ from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
 from tracellm.report.facts.coverage import notes
 from tracellm.report.facts.engines import engines
-from tracellm.report.facts.invariants import INVARIANTS, violations
+from tracellm.report.facts.invariants import INVARIANTS, check_invariants
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.quantities import duration
 from tracellm.report.wording.safe_text import visible
@@ -62,26 +62,29 @@ def check(name: str | None, expect: str | None, phase: str | None, invariants: b
 
 
 def _check_invariants(trace: Trace, lang: Language) -> int:
-    found = violations(trace)
-    several = len(engines(trace)) > 1
-    broken = {violation.name for violation in found}
-    steps = sum(len(engine.steps) for engine in engines(trace))
-    held = len(INVARIANTS) - len(broken)
-    print_out(text(lang, "check.invariants", held=held, total=len(INVARIANTS), steps=steps))
+    checked = check_invariants(trace)
+    known = engines(trace)
+    steps = sum(len(engine.steps) for engine in known)
+    broken = {violation.name for violation in checked.violations}
+    held = len(checked.names - broken)
+    print_out(text(lang, "check.invariants", held=held, total=len(checked.names), steps=steps))
     for name in INVARIANTS:
-        print_out(f"  {'✗' if name in broken else '✓'} {text(lang, f'invariant.{name}')}")
-    for violation in found[:_MOST_MISSES]:
+        mark = "✗" if name in broken else "✓" if name in checked.names else "–"
+        print_out(f"  {mark} {text(lang, f'invariant.{name}')}")
+    if checked.names < set(INVARIANTS):
+        print_out(text(lang, "check.invariants.unchecked"))
+    for violation in checked.violations[:_MOST_MISSES]:
         values = {key: visible(str(value)) for key, value in violation.values.items()}
         if "owners" in violation.values:
             values["owners"] = visible(text(lang, "check.and").join(violation.values["owners"]))
         what = text(lang, f"invariant.{violation.name}.broken", **values)
         if violation.step is not None:
-            key = "check.invariant.engine" if several else "check.invariant.step"
+            key = "check.invariant.engine" if len(known) > 1 else "check.invariant.step"
             what = text(lang, key, engine=violation.engine, step=violation.step, what=what)
         print_out(what)
-    if len(found) > _MOST_MISSES:
-        print_out(text(lang, "check.more", count=len(found) - _MOST_MISSES))
-    return 1 if found else 0
+    if len(checked.violations) > _MOST_MISSES:
+        print_out(text(lang, "check.more", count=len(checked.violations) - _MOST_MISSES))
+    return 1 if checked.violations else 0
 
 
 def _read(expect: str, phase: str | None) -> Expectation:

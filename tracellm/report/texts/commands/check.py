@@ -58,7 +58,8 @@ Examples:
     "cli.error.expect_only_needs": "all calls in {path} need {needs}, which is not supported yet",
     # --invariants
     "cli.help.check.invariants": "Check the engine's invariants instead: budget, limits, blocks, order, messages.",
-    "check.invariants": "{held} of {total} invariants hold in {steps:step|steps}",
+    "check.invariants": "{held} of {total} checked invariants hold in {steps:step|steps}",
+    "check.invariants.unchecked": "– not checked: the run has nothing recorded to check it on",
     "invariant.budget": "the tokens of a step are at most the budget",
     "invariant.budget.broken": "{tokens} tokens are scheduled, and the budget is {budget}",
     "invariant.running": "at most max_num_seqs requests run",
@@ -132,7 +133,8 @@ FILE 是 Mermaid 时序图（.mmd，或 .md、.rst 中的图），或带有 from
     "cli.error.expect_only_needs": "{path} 中的所有调用都需要 {needs}，目前还不支持",
     # --invariants
     "cli.help.check.invariants": "改为检查引擎的不变量：预算、上限、块、顺序、消息。",
-    "check.invariants": "{total} 条不变量中有 {held} 条成立，共检查 {steps} 步",
+    "check.invariants": "检查了 {total} 条不变量，{held} 条成立，共 {steps} 步",
+    "check.invariants.unchecked": "– 未检查：此次运行没有相应的记录",
     "invariant.budget": "一步的 token 数不超过预算",
     "invariant.budget.broken": "调度了 {tokens} 个 token，而预算为 {budget}",
     "invariant.running": "运行的请求不超过 max_num_seqs",
