@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.vllm_runs import VERSIONS, unpack
 from tracellm.report.facts.invariants import INVARIANTS, check_invariants
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -66,6 +67,16 @@ def test_all_invariants_hold_in_two_processes(run: Path) -> None:
     checked = check_invariants(trace)
     assert checked.violations == []
     assert set(INVARIANTS) - checked.names <= {"restored"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_invariants_hold_in_a_real_vllm(version: str, tmp_path: Path) -> None:
+    """Recorded runs of a real vLLM, in one process, in several and behind a server, break no invariant."""
+    unpack(version, tmp_path)
+    for run in tmp_path.iterdir():
+        checked = check_invariants(RunFolder.open(run).trace)
+        assert checked.violations == []
+        assert {"budget", "running", "owners", "free", "computed", "order"} <= checked.names
 
 
 def _set(step: Step, name: str, value: object) -> None:
