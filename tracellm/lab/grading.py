@@ -12,7 +12,8 @@ from typing import Any
 
 from tracellm.lab.checks import Check, Failure, make_cases
 from tracellm.lab.lab import Lab
-from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Value
+from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation
+from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Tampered, Value
 from tracellm.lab.sandbox.run import Limits, run_cases
 from tracellm.report.texts import text
 
@@ -65,6 +66,8 @@ class Grade:
     results: list[CheckResult]
     printed: str = ""
     """What the student's code printed."""
+    isolation: Isolation = ISOLATIONS[-1]
+    """How the student's process was isolated."""
 
     @property
     def passed(self) -> int:
@@ -113,7 +116,7 @@ def grade(
             traceback = outcome.traceback if isinstance(outcome, Raised) else ""
             shrinks = isinstance(outcome, Value) or (isinstance(outcome, Raised) and outcome.kind != _NOT_WRITTEN)
             results[check.name].failed.append(FailedCase(check, index, case, failure, traceback, shrinks))
-    graded = Grade(lab, list(results.values()), ran.printed)
+    graded = Grade(lab, list(results.values()), ran.printed, ran.isolation)
     first = graded.first_failure
     if shrink and first is not None and first.shrinks:
         smaller = _shrink(lab, folder, first, limits)
@@ -128,17 +131,20 @@ def judge(check: Check, case: Any, outcome: Outcome) -> Failure | None:
         expected = check.run(case) if check.uses_reference else None
         try:
             return check.judge(case, outcome.output, expected)
-        except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:  # data of another shape
-            return _both("lab.other_shape", error=f"{type(error).__name__}: {error}")
+        except Exception as error:  # the output has another shape, and may be anything
+            return _both("lab.other_shape", error=f"{type(error).__name__}: {error}"[:300])
     return _failure(outcome)
 
 
-def _failure(outcome: Raised | NotLoaded | Ended | NotRun) -> Failure:
+def _failure(outcome: Raised | NotLoaded | Tampered | Ended | NotRun) -> Failure:
     """Describe an outcome without a result."""
     if isinstance(outcome, NotRun):
         return _both("lab.not_run")
+    if isinstance(outcome, Tampered):
+        return _both("lab.tampered", name=outcome.name)
     if isinstance(outcome, Ended):
-        return _both(f"lab.ended_{outcome.how}", detail=outcome.detail)
+        failure = _both(f"lab.ended_{outcome.how}", detail=outcome.detail)
+        return _both("lab.ended_loading", en=failure.en, zh=failure.zh) if outcome.loading else failure
     error = outcome.error if isinstance(outcome, NotLoaded) else outcome
     place = f"{Path(error.file).name}:{error.line}" if error.file else ""
     if error.kind == _NOT_WRITTEN and error.file:
