@@ -121,7 +121,7 @@ def test_killing_other_processes_ends_only_its_own(tmp_path: Path, target: str) 
     ("code", "name"),
     [
         ("import tracellm.lab.checks as c; c.first_difference = lambda *a, **k: None", "first_difference"),
-        ("import sys; sys.modules['tracellm.lab.labs.lab05_block_pool.checks']._Operations.judge = lambda *a: None", "judge"),
+        ("import sys; sys.modules['tracellm.lab.labs.lab05_block_pool.checks']._Operations.judge = print", "judge"),
         ("import sys; sys.modules['tracellm.lab.labs.lab05_block_pool.checks']._Operations.run = lambda *a: []", "run"),
         ("import sys; m = sys.modules['tracellm.lab.labs.lab05_block_pool.checks']; "
          "m._lines_of_remove.__code__ = (lambda n: 1).__code__", "_lines_of_remove"),
@@ -139,7 +139,8 @@ def test_changing_the_grader_is_found(tmp_path: Path, code: str, name: str) -> N
 
 def test_a_grader_of_the_same_name_is_not_used(tmp_path: Path) -> None:
     """Replacing whole modules of the grader in the student's process changes nothing outside."""
-    code = "import sys, types\nfor n in list(sys.modules):\n    if n.startswith('tracellm.lab.'): sys.modules[n] = types.ModuleType(n)\n"
+    code = "import sys, types\nfor n in list(sys.modules):\n    if n.startswith('tracellm.lab.'):\n"
+    code += "        sys.modules[n] = types.ModuleType(n)\n"
     mutant = next(one for one in LAB.mutants if one.name == "new-without-owner")
     source = mutant.source(POOL) + code
     assert "reference count" in verdict(graded(folder_of(LAB, tmp_path / "lab", {POOL.module: source})))
@@ -184,7 +185,8 @@ def test_endless_output_is_cut(tmp_path: Path) -> None:
 
 def test_endless_results_are_cut(tmp_path: Path) -> None:
     """Writing to the file of the results without end is damage, and read no further."""
-    code = "import os\nwhile True:\n    for fd in range(3, 64):\n        try: os.write(fd, b'x' * 1000000)\n        except OSError: pass"
+    code = "import os\nwhile True:\n    for fd in range(3, 64):\n        try: os.write(fd, b'x' * 1000000)\n"
+    code += "        except OSError: pass"
     assert "the results were too large, or damaged" in verdict(graded(attack(tmp_path, in_call=code)))
 
 
@@ -269,7 +271,8 @@ def test_the_grader_keeps_its_environment(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_expected_values_are_not_in_the_process(tmp_path: Path) -> None:
     """The work that the process reads holds the cases only; all objects in it are searched for a state of a pool."""
-    code = "import sys\nframe = sys._getframe()\nfound = []\nwhile frame:\n    found += list(frame.f_locals); frame = frame.f_back\n"
+    code = "import sys\nframe = sys._getframe()\nfound = []\nwhile frame:\n"
+    code += "    found += list(frame.f_locals); frame = frame.f_back\n"
     code += "print('locals', sorted(set(found)))"
     printed = graded(attack(tmp_path, in_call=code)).printed
     assert "'work'" in printed

@@ -26,10 +26,8 @@ from tracellm.lab.sandbox.outcomes import (
     NotLoaded,
     NotRun,
     Outcome,
-    Raised,
     Started,
     Tampered,
-    Value,
     Work,
 )
 
@@ -193,6 +191,9 @@ class _Process:
                         self.printed = (self.printed + data)[-_KEPT_OUTPUT:]
                 ended = ended or self._check_limits()
         complete = self._complete()
+        os.set_blocking(self._process.stdout.fileno(), False)
+        with suppress(OSError):
+            self.printed = (self.printed + os.read(self._process.stdout.fileno(), 1 << 16))[-_KEPT_OUTPUT:]
         self._end(complete)
         if ended is None and not complete:
             code = self._process.returncode

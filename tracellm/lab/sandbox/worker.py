@@ -43,6 +43,8 @@ def main() -> None:
     def send(message: Message) -> None:
         if os.getpid() != process:
             os._exit(0)  # a copy of this process, which the student's code has made
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
         data = encode(message)
         data = work.word + length(data).to_bytes(4, "big") + data
         while data:
@@ -73,8 +75,6 @@ def main() -> None:
         if changed := guard.changed():
             message = Tampered(changed)
         send(message)
-    with contextlib.suppress(BaseException):
-        sys.stdout.flush()
     os._exit(0)  # threads and exit handlers of the student's code do not matter any more
 
 
