@@ -37,6 +37,8 @@ class Work(msgspec.Struct):
     """Precedes each message."""
     strongest: str
     """Kind of isolation to try first."""
+    files: dict[str, str]
+    """Name of the student's file for each module."""
     checks: str = ""
     """Source text of further checks, those of a twist."""
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from tracellm.lab.lab import LabFile, find_lab
 from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation, descendants
 from tracellm.lab.sandbox.outcomes import (
     Begun,
@@ -89,6 +90,7 @@ def run_cases(
     processes: bool = False,
     limits: Limits | None = None,
     checks: str = "",
+    files: Sequence[LabFile] | None = None,
 ) -> Sandboxed:
     """Run cases, given as (name of the check, case), with the lab's files of `folder`.
 
@@ -101,7 +103,12 @@ def run_cases(
         processes: the cases start processes of the engine.
         limits: limits of the process.
         checks: source text of further checks.
+        files: the modules whose files the folder has; by default those of the lab.
     """
+    if files is None:
+        known = find_lab(lab)
+        files = () if known is None else known.files
+    modules = {file.module: file.name for file in files}
     limits = limits or Limits()
     seconds = limits.total_seconds * (3 if processes else 1)
     result, deadline = Sandboxed(), time.monotonic() + seconds
@@ -116,11 +123,12 @@ def run_cases(
             int(seconds) + 5,
             secrets.token_bytes(16),
             strongest,
+            modules,
             checks,
         )
         run = _Process(work, limits, deadline)
         run.watch()
-        if run.isolation is None and strongest != ISOLATIONS[-1]:
+        if run.isolation is None and strongest != ISOLATIONS[-1] and not run.timed_out:
             _weakest_needed[0] = ISOLATIONS[ISOLATIONS.index(strongest) + 1]
             continue  # no code of the student has run
         result.isolation = run.isolation or result.isolation
@@ -145,6 +153,7 @@ class _Process:
         self.outcomes: list[Outcome] = []
         self.printed = b""
         self.isolation: Isolation | None = None
+        self.timed_out = False
         self._limits, self._deadline, self._num_cases, self._word = limits, deadline, len(work.cases), work.word
         self._num_printed = 0
         self._data = b""
@@ -190,6 +199,7 @@ class _Process:
                         self._num_printed += len(data)
                         self.printed = (self.printed + data)[-_KEPT_OUTPUT:]
                 ended = ended or self._check_limits()
+        self.timed_out = ended is not None and ended.how == "timeout"
         complete = self._complete()
         os.set_blocking(self._process.stdout.fileno(), False)
         with suppress(OSError):

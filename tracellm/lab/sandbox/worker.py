@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tracellm.lab.checks import Check
-from tracellm.lab.lab import Lab, find_lab
+from tracellm.lab.lab import find_lab
 from tracellm.lab.loader import LAB_FILE, VARIABLE, install
 from tracellm.lab.sandbox.guard import Guard
 from tracellm.lab.sandbox.jail import enter
@@ -24,6 +24,7 @@ from tracellm.lab.sandbox.outcomes import Begun, Message, NotLoaded, Raised, Sta
 __all__ = ["extra_checks"]
 
 _LARGEST_FILE = 1 << 20
+_ANSWERS = ("answers.toml", "diagram.mmd")
 
 
 def main() -> None:
@@ -33,9 +34,9 @@ def main() -> None:
     lab = find_lab(work.lab)
     assert lab is not None
     checks = {check.name: check for check in (*lab.checks, *extra_checks(work.checks))}
-    files = {file.module: Path(work.folder, file.name) for file in lab.files}
+    files = {module: Path(work.folder, name) for module, name in work.files.items()}
     threads = num_threads()
-    isolation = enter(Path(work.folder), _contents(lab, Path(work.folder)), work.strongest)
+    isolation = enter(Path(work.folder), _contents(work), work.strongest)
     limit(work.memory, work.seconds, threads)
     os.environ[VARIABLE] = work.folder  # for processes that the engine starts
     process, write, length, encode = os.getpid(), os.write, len, msgspec.msgpack.encode
@@ -85,12 +86,11 @@ def extra_checks(source: str) -> tuple[Check, ...]:
     return tuple(names.get("CHECKS", ()))
 
 
-def _contents(lab: Lab, folder: Path) -> dict[str, bytes]:
+def _contents(work: Work) -> dict[str, bytes]:
     """Return the files of the folder that the student's process sees."""
-    names = [*(file.name for file in lab.files), LAB_FILE]
     found = {}
-    for name in names:
-        with contextlib.suppress(OSError), (folder / name).open("rb") as file:
+    for name in (*work.files.values(), LAB_FILE, *_ANSWERS):
+        with contextlib.suppress(OSError), Path(work.folder, name).open("rb") as file:
             found[name] = file.read(_LARGEST_FILE)
     return found
 
