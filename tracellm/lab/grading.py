@@ -137,11 +137,9 @@ def _run(
     checks = "" if twist is None else twist.checks
     cases = [(check.name, case) for check, case in work]
     if missing := [file.name for file in lab.files if not (folder / file.name).is_file()]:
-        error = Raised("FileNotFoundError", missing[0])
-        return Sandboxed(), [_failure(NotLoaded(error))] * len(work)
-    ran = run_cases(
-        folder, lab.number, cases, processes=lab.processes, limits=limits, checks=checks, files=lab.files
-    )
+        outcome = NotLoaded(Raised("FileNotFoundError", missing[0]))
+        return Sandboxed([outcome] * len(work)), [_failure(outcome)] * len(work)
+    ran = run_cases(folder, lab.number, cases, processes=lab.processes, limits=limits, checks=checks, files=lab.files)
     expected = [None] * len(work) if twist is None else twist.expected(work)
     return ran, [
         judge(check, case, outcome) if twist is None else _judge(check, case, outcome, right)

@@ -8,6 +8,7 @@ from tracellm.lab.checks import Failure
 from tracellm.lab.exposing import CaseError, expose, given_mutants, read_exposed
 from tracellm.lab.folder import LabFolder
 from tracellm.lab.grading import Grade, grade
+from tracellm.lab.lab import find_lab
 from tracellm.lab.predictions import Prediction
 from tracellm.lab.sandbox.run import Limits
 
@@ -103,7 +104,8 @@ def score(
 
 
 def _exposed(folder: LabFolder) -> list[Failure | None]:
-    mutants = given_mutants(folder.lab)
+    lab = find_lab(folder.lab.number) or folder.lab  # of a twisted lab the plain one
+    mutants = given_mutants(lab)
     try:
         cases = read_exposed(folder.path)
     except CaseError:
@@ -111,7 +113,7 @@ def _exposed(folder: LabFolder) -> list[Failure | None]:
     shown: list[Failure | None] = []
     for number, mutant in enumerate(mutants, start=1):
         try:
-            shown.append(expose(folder.lab, mutant, *cases[number]) if number in cases else None)
+            shown.append(expose(lab, mutant, *cases[number]) if number in cases else None)
         except CaseError:
             shown.append(None)
     return shown

@@ -4,7 +4,7 @@ import ast
 import csv
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,14 +91,12 @@ def _verdict(found: Score, problems: Sequence[SubmissionError]) -> Failure:
         if (failed := graded.first_failure) is not None:
             name = failed.check.name
             if number == 0:
-                return replace(
-                    failed.failure, en=f"{name}: {failed.failure.en}", zh=f"{name}：{failed.failure.zh}"
-                )
+                return replace(failed.failure, en=f"{name}: {failed.failure.en}", zh=f"{name}：{failed.failure.zh}")
             return both("lab.verdict.hidden", name=name)
     return both("lab.verdict.passed")
 
 
-def _unusual(sources: Iterator[str] | Sequence[str]) -> list[str]:
+def _unusual(sources: Iterable[str]) -> list[str]:
     found = set()
     for source in sources:
         try:
@@ -110,7 +108,13 @@ def _unusual(sources: Iterator[str] | Sequence[str]) -> list[str]:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found |= {(node.module or "").partition(".")[0]}
-            elif isinstance(node, ast.Attribute) and node.attr in ("modules", "settrace", "_getframe", "_exit", "__code__"):
+            elif isinstance(node, ast.Attribute) and node.attr in (
+                "modules",
+                "settrace",
+                "_getframe",
+                "_exit",
+                "__code__",
+            ):
                 found.add(node.attr)
             elif isinstance(node, ast.Name) and node.id in ("exec", "eval", "compile", "open", "__import__"):
                 found.add(node.id)

@@ -63,7 +63,15 @@ class Submission:
         """
         try:
             return self._read_folder(name) if self.path.is_dir() else self._read_zip(name)
-        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, ValueError, EOFError) as error:
+        except (
+            OSError,
+            zipfile.BadZipFile,
+            zlib.error,
+            RuntimeError,
+            NotImplementedError,
+            ValueError,
+            EOFError,
+        ) as error:
             raise SubmissionError("unreadable", name=name, error=error) from None
 
     def _read_folder(self, name: str) -> bytes | None:

@@ -22,6 +22,7 @@ from tracellm.lab.lab import Lab, load_labs
 from tracellm.lab.loader import LAB_FILE, LoadError
 from tracellm.lab.scoring import score
 from tracellm.lab.source import take_bodies
+from tracellm.lab.teaching.twists import TwistError, read_handout
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.safe_text import visible
 
@@ -29,6 +30,8 @@ __all__ = ["check", "explain", "folder_option", "hint", "report", "reveal", "sho
 
 _POLL_SECONDS = 0.5
 _LISTED_FAILURES = 3
+_NOTEBOOK = {"cells": [], "metadata": {"kernelspec": {"name": "python3"}}, "nbformat": 4, "nbformat_minor": 5}
+"""An empty notebook: otter-grader wants one in each submission."""
 
 folder_option = option("--dir", "chosen", type=Path, metavar="DIR", help="cli.help.lab.dir")
 
@@ -151,7 +154,12 @@ def _case_of(lab: Lab, case: str) -> tuple[Check, int | None]:
 def _check_once(folder: LabFolder, case: str | None, verbose: bool, lang: Language) -> bool:
     lab = folder.lab
     chosen, index = _case_of(lab, case) if case else (None, None)
-    graded = grade(lab, folder.path, checks=None if chosen is None else [chosen])
+    try:
+        twist = read_handout(folder)
+    except TwistError as error:
+        raise CommandError("lab_twist", error=error) from None
+    checks = None if chosen is None else [chosen]
+    graded = grade(twist.lab if twist else lab, folder.path, checks=checks, shrink=twist is None, twist=twist)
     if index is not None:
         for result in graded.results:
             result.failed = [failed for failed in result.failed if failed.index == index]
@@ -283,8 +291,9 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
 @click.argument("number", type=int)
 @folder_option
 @option("--out", type=Path, metavar="FILE", help="cli.help.lab.submit.out")
+@option("--notebook", is_flag=True, help="cli.help.lab.submit.notebook")
 @language_option
-def submit(number: int, chosen: Path | None, out: Path | None, lang: Language) -> int:
+def submit(number: int, chosen: Path | None, out: Path | None, notebook: bool, lang: Language) -> int:
     """Write the student's files into a zip file.
 
     Raises:
@@ -298,6 +307,8 @@ def submit(number: int, chosen: Path | None, out: Path | None, lang: Language) -
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
                 archive.write(folder.path / name, name)
+            if notebook:
+                archive.writestr("submission.ipynb", json.dumps(_NOTEBOOK))
     except OSError as error:
         raise CommandError("lab_unwritable", path=target, reason=error.strerror or error) from None
     print_out(text(lang, "lab.submitted", path=target, names=", ".join(names)))
