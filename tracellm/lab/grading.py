@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.lab.checks import Check, Failure, make_cases
 from tracellm.lab.lab import Lab
-from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation
+from tracellm.lab.sandbox.jail import Isolation
 from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Tampered, Value
 from tracellm.lab.sandbox.run import Limits, Sandboxed, run_cases
 from tracellm.report.texts import text
@@ -70,8 +70,8 @@ class Grade:
     results: list[CheckResult]
     printed: str = ""
     """What the student's code printed."""
-    isolation: Isolation = ISOLATIONS[-1]
-    """How the student's process was isolated."""
+    isolation: Isolation = ""
+    """How the student's process was isolated; empty if none ran."""
 
     @property
     def passed(self) -> int:

@@ -75,11 +75,11 @@ class Limits:
 
 @dataclass
 class Sandboxed:
-    """Outcomes of the cases, what the code printed, and how it was isolated."""
+    """Outcomes of the cases, what the code printed, and how it was isolated (empty if no process ran)."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     printed: str = ""
-    isolation: Isolation = ISOLATIONS[-1]
+    isolation: Isolation = ""
 
 
 def run_cases(

@@ -173,7 +173,7 @@ def _otter(lab: Lab, out: Path, seed: str, lang: str, twist: Path | None) -> lis
                 )
                 archive.writestr(f"tests/{number:02}_{label}_{check.name.replace('-', '_')}.py", test)
         archive.writestr("files/seed.txt", f"{seed}\n")
-        archive.writestr("otter_config.json", json.dumps({"lang": "python", "zips": True, "show_hidden": False}))
+        archive.writestr("otter_config.json", json.dumps({"lang": "python", "show_hidden": False}))
         archive.writestr("requirements.txt", f"tracellm=={__version__}\n")
         _add_folder(archive, twist, "files/twist")
     return [target]
