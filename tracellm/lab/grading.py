@@ -55,6 +55,8 @@ class CheckResult:
     check: Check
     total: int
     failed: list[FailedCase] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    """What the code under test returned for each case; None for a case without a result."""
 
     @property
     def passed(self) -> int:
@@ -117,6 +119,7 @@ def grade(
     results = {check.name: CheckResult(check, check.cases) for check in chosen}
     ran, failures = _run(lab, folder, [(check, case) for check, _, case in work], limits, twist)
     for (check, index, case), outcome, failure in zip(work, ran.outcomes, failures, strict=True):
+        results[check.name].outputs.append(outcome.output if isinstance(outcome, Value) else None)
         if failure is not None:
             traceback = outcome.traceback if isinstance(outcome, Raised) else ""
             shrinks = isinstance(outcome, Value) or (isinstance(outcome, Raised) and outcome.kind != _NOT_WRITTEN)

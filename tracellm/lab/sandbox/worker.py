@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from tracellm.lab.sandbox.outcomes import Begun, Message, NotLoaded, Raised, Sta
 __all__ = ["extra_checks"]
 
 _LARGEST_FILE = 1 << 20
-_ANSWERS = ("answers.toml", "diagram.mmd")
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     checks = {check.name: check for check in (*lab.checks, *extra_checks(work.checks))}
     files = {module: Path(work.folder, name) for module, name in work.files.items()}
     threads = num_threads()
-    isolation = enter(Path(work.folder), _contents(work), work.strongest)
+    isolation = enter(Path(work.folder), _contents(work, lab.sheets), work.strongest)
     limit(work.memory, work.seconds, threads)
     os.environ[VARIABLE] = work.folder  # for processes that the engine starts
     process, write, length, encode = os.getpid(), os.write, len, msgspec.msgpack.encode
@@ -86,10 +86,10 @@ def extra_checks(source: str) -> tuple[Check, ...]:
     return tuple(names.get("CHECKS", ()))
 
 
-def _contents(work: Work) -> dict[str, bytes]:
+def _contents(work: Work, sheets: Sequence[str]) -> dict[str, bytes]:
     """Return the files of the folder that the student's process sees."""
     found = {}
-    for name in (*work.files.values(), LAB_FILE, *_ANSWERS):
+    for name in (*work.files.values(), LAB_FILE, *sheets):
         with contextlib.suppress(OSError), Path(work.folder, name).open("rb") as file:
             found[name] = file.read(_LARGEST_FILE)
     return found

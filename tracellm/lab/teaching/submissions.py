@@ -21,7 +21,6 @@ from tracellm.lab.lab import Lab
 from tracellm.lab.loader import LAB_FILE
 
 __all__ = [
-    "EXTRA_FILES",
     "Staged",
     "Submission",
     "SubmissionError",
@@ -30,9 +29,6 @@ __all__ = [
     "read_state",
     "stage",
 ]
-
-EXTRA_FILES = (EXPOSED_FILE, "answers.toml", "diagram.mmd")
-"""Files of a submission beside those that the engine loads."""
 
 _LARGEST_FILE = 1 << 20
 _SEED = re.compile(r"[0-9a-f]{8}")
@@ -164,7 +160,8 @@ def stage(submission: Submission, lab: Lab, path: Path) -> Staged:
     """
     path.mkdir(parents=True)
     problems = []
-    for name in (*(file.name for file in lab.files), *EXTRA_FILES):
+    required = [*(file.name for file in lab.files), *lab.sheets]
+    for name in (*required, EXPOSED_FILE):
         try:
             content = submission.read(name)
         except SubmissionError as error:
@@ -172,7 +169,7 @@ def stage(submission: Submission, lab: Lab, path: Path) -> Staged:
             continue
         if content is not None:
             (path / name).write_bytes(content)
-        elif name not in EXTRA_FILES:
+        elif name in required:
             problems.append(SubmissionError("missing", name=name))
     state = read_state(submission)
     seed, answers = state.get("seed"), state.get("answers")
