@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from tests.lab.support import folder_of, mutant_folder
 from tests.lab.test_teaching import pack, run

@@ -63,6 +63,8 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lab: int
     title: Translated
     files: tuple[LabFile, ...] = ()
+    without: tuple[str, ...] = ()
+    """Names of the lab's checks that do not hold in the variant."""
     draw: tuple[_Draw, ...] = ()
     edit: tuple[_Edit, ...] = ()
 
@@ -81,6 +83,7 @@ class _TwistedLab(Lab, frozen=True, forbid_unknown_fields=True):
     """A lab with the twist's files and checks."""
 
     added: str = ""
+    without: tuple[str, ...] = ()
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -89,7 +92,8 @@ class _TwistedLab(Lab, frozen=True, forbid_unknown_fields=True):
 
         base = find_lab(self.number)
         assert base is not None
-        return tuple({check.name: check for check in (*base.checks, *extra_checks(self.added))}.values())
+        checks = {check.name: check for check in (*base.checks, *extra_checks(self.added))}
+        return tuple(check for name, check in checks.items() if name not in self.without)
 
 
 @dataclass(frozen=True)
@@ -207,15 +211,14 @@ def open_twist(folder: Path, work: Path) -> Twist:
         (work / file.name).write_text(text, encoding="utf-8")
         twisted.append(_TwistedFile(file.module, file.functions, file.removed, text))
     checks = (folder / "checks.py").read_text(encoding="utf-8") if (folder / "checks.py").is_file() else ""
-    lab = _twisted(base, twisted, checks)
+    lab = _twisted(base, twisted, checks, description.without)
     LabFolder(work, lab, "0").save()
     return Twist(description.title, lab, checks, work)
 
 
-def _twisted(base: Lab, files: Sequence[LabFile], checks: str) -> Lab:
-    return _TwistedLab(
-        base.number, base.slug, base.hours, base.title, base.invariant, tuple(files), base.processes, added=checks
-    )
+def _twisted(base: Lab, files: Sequence[LabFile], checks: str, without: Sequence[str]) -> Lab:
+    values = {name: getattr(base, name) for name in Lab.__struct_fields__}
+    return _TwistedLab(**values | {"files": tuple(files)}, added=checks, without=tuple(without))
 
 
 def _lab(number: int) -> Lab:
@@ -256,6 +259,7 @@ def hand_out(folder: Path, twist: Twist, out: Path, lang: str) -> None:
         recorded.setdefault(check.name, []).append([case, output])
     files = [msgspec.to_builtins(LabFile(one.module, one.functions, one.removed)) for one in twist.lab.files]
     state = {"title": msgspec.to_builtins(twist.title), "checks": twist.checks, "files": files, "recorded": recorded}
+    state["without"] = getattr(twist.lab, "without", ())
     (out / TWIST_FILE).write_text(json.dumps(state, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -273,6 +277,7 @@ def read_handout(folder: LabFolder) -> Twist | None:
         files = msgspec.convert(state["files"], tuple[LabFile, ...])
         recorded = {name: [(case, output) for case, output in pairs] for name, pairs in state["recorded"].items()}
         title = msgspec.convert(state["title"], Translated)
-        return Twist(title, _twisted(folder.lab, files, state["checks"]), state["checks"], recorded=recorded)
+        lab = _twisted(folder.lab, files, state["checks"], state["without"])
+        return Twist(title, lab, state["checks"], recorded=recorded)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TwistError(f"{path} is damaged: {error}") from None
