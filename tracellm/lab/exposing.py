@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tracellm.lab.checks import Check, Failure
 from tracellm.lab.folder import make_folder
 from tracellm.lab.grading import judge
@@ -59,22 +61,28 @@ def expose(lab: Lab, mutant: Mutant, name: str, case: Any) -> Failure | None:
         CaseError: there is no such check, or the engine itself fails on the case.
     """
     check = find_check(lab, name)
+    try:
+        msgspec.msgpack.encode(case)
+    except (ValueError, OverflowError, RecursionError, TypeError) as error:  # JSON can hold more than fits
+        raise CaseError("shape", error=error) from None
     with tempfile.TemporaryDirectory() as place:
         right, wrong = (
             run_cases(mutant_folder(lab, one, Path(place, label)), lab.number, [(name, case)], processes=lab.processes)
             for label, one in (("engine", None), ("broken", mutant))
         )
-    (expected,) = right.outcomes
+    (expected,), (outcome,) = right.outcomes, wrong.outcomes
     if not isinstance(expected, Value):
         failure = judge(check, case, expected)
         raise CaseError("engine_fails", error=failure and failure.en)
+    reference = expected.output if check.uses_reference else None
     try:
-        if failure := check.judge(case, expected.output, expected.output if check.uses_reference else None):
+        if failure := check.judge(case, expected.output, reference):
             raise CaseError("engine_fails", error=failure.en)
-        (outcome,) = wrong.outcomes
         if isinstance(outcome, Value):
-            return check.judge(case, outcome.output, expected.output if check.uses_reference else None)
-    except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
+            return check.judge(case, outcome.output, reference)
+    except CaseError:
+        raise
+    except Exception as error:  # the case may be anything
         raise CaseError("shape", error=f"{type(error).__name__}: {error}") from None
     return judge(check, case, outcome)
 

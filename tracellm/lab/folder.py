@@ -1,4 +1,4 @@
-"""The student's folder of a lab: starter files, README, `explain.py`, and `lab.json` with the state."""
+"""The student's folder of a lab: starter files, answer sheets, README, `explain.py`, and `lab.json` with the state."""
 
 import json
 import secrets
@@ -45,7 +45,7 @@ class LabFolder:
 
 
 def make_folder(lab: Lab, path: Path, lang: str, *, seed: str | None = None) -> LabFolder:
-    """Create a lab's folder with its starter files.
+    """Create a lab's folder with its starter files, and its answer sheets.
 
     Raises:
         FileExistsError: the folder exists and is not empty.
@@ -56,12 +56,25 @@ def make_folder(lab: Lab, path: Path, lang: str, *, seed: str | None = None) -> 
     for file in lab.files:
         (path / file.name).write_text(file.starter(), encoding="utf-8")
     (path / "README.md").write_text(lab.readme(lang), encoding="utf-8")
+    (path / "AGENTS.md").write_text(_agents(lab, lang), encoding="utf-8")
     script = lab.folder / "explain.py"
     if script.is_file():
         (path / "explain.py").write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
     made = LabFolder(path, lab, seed or secrets.token_hex(4))
+    for name, text in lab.make_sheets(made.seed, lang).items():
+        (path / name).write_text(text, encoding="utf-8")
     made.save()
     return made
+
+
+def _agents(lab: Lab, lang: str) -> str:
+    """Return the page for coding assistants: they help to learn, and leave the listed functions to the student."""
+    page = Path(__file__).with_name("AGENTS.zh.md" if lang == "zh" else "AGENTS.en.md").read_text(encoding="utf-8")
+    functions = "\n".join(f"- `{file.name}`: {', '.join(f'`{name}`' for name in file.functions)}" for file in lab.files)
+    values = {"number": str(lab.number), "invariant": lab.invariant[lang], "functions": functions or "-"}
+    for name, value in values.items():
+        page = page.replace(f"${name}", value)
+    return page
 
 
 def open_folder(path: Path) -> LabFolder:

@@ -8,15 +8,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracellm.lab.checks import Check, Failure, make_cases
 from tracellm.lab.lab import Lab
-from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Value
-from tracellm.lab.sandbox.run import Limits, run_cases
+from tracellm.lab.sandbox.jail import Isolation
+from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Tampered, Value
+from tracellm.lab.sandbox.run import Limits, Sandboxed, run_cases
 from tracellm.report.texts import text
 
-__all__ = ["CheckResult", "FailedCase", "Grade", "grade", "judge"]
+if TYPE_CHECKING:
+    from tracellm.lab.teaching.twists import Twist
+
+__all__ = ["CheckResult", "FailedCase", "Grade", "both", "grade", "judge"]
 
 PUBLIC_SEED = "public"
 
@@ -25,6 +29,7 @@ _NOT_WRITTEN = NotImplementedError.__name__
 
 _SHRINK_SECONDS = 4.0
 _SHRINK_BATCH = 40
+_SHRINK_ROUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class CheckResult:
     check: Check
     total: int
     failed: list[FailedCase] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    """What the code under test returned for each case; None for a case without a result."""
 
     @property
     def passed(self) -> int:
@@ -65,6 +72,8 @@ class Grade:
     results: list[CheckResult]
     printed: str = ""
     """What the student's code printed."""
+    isolation: Isolation = ""
+    """How the student's process was isolated; empty if none ran."""
 
     @property
     def passed(self) -> int:
@@ -90,81 +99,109 @@ def grade(
     checks: Sequence[Check] | None = None,
     limits: Limits | None = None,
     shrink: bool = True,
+    shrink_seconds: float | None = _SHRINK_SECONDS,
+    twist: "Twist | None" = None,
 ) -> Grade:
     """Run the checks of a lab, or some of them, on the files in `folder`.
 
     Args:
         lab: the lab.
-        folder: the student's folder, with `lab.json`.
+        folder: the student's folder.
         seed: seed of the cases; `public`, or a teacher's.
         checks: the checks to run; by default all.
         limits: limits of the student's process.
         shrink: look for smaller cases that fail.
+        shrink_seconds: time for that; None for a fixed number of rounds, so that the result is always the same.
+        twist: the twist of the lab that gives the expected outputs instead of the engine.
     """
     chosen = lab.checks if checks is None else tuple(checks)
     work = [(check, index, case) for check in chosen for index, case in enumerate(make_cases(check, seed))]
-    ran = run_cases(
-        folder, lab.number, [(check.name, case) for check, _, case in work], processes=lab.processes, limits=limits
-    )
     results = {check.name: CheckResult(check, check.cases) for check in chosen}
-    for (check, index, case), outcome in zip(work, ran.outcomes, strict=True):
-        failure = judge(check, case, outcome)
+    ran, failures = _run(lab, folder, [(check, case) for check, _, case in work], limits, twist)
+    for (check, index, case), outcome, failure in zip(work, ran.outcomes, failures, strict=True):
+        results[check.name].outputs.append(outcome.output if isinstance(outcome, Value) else None)
         if failure is not None:
             traceback = outcome.traceback if isinstance(outcome, Raised) else ""
             shrinks = isinstance(outcome, Value) or (isinstance(outcome, Raised) and outcome.kind != _NOT_WRITTEN)
             results[check.name].failed.append(FailedCase(check, index, case, failure, traceback, shrinks))
-    graded = Grade(lab, list(results.values()), ran.printed)
+    graded = Grade(lab, list(results.values()), ran.printed, ran.isolation)
     first = graded.first_failure
     if shrink and first is not None and first.shrinks:
-        smaller = _shrink(lab, folder, first, limits)
+        smaller = _shrink(lab, folder, first, limits, twist, shrink_seconds)
         failed = next(result for result in graded.results if first in result.failed).failed
         failed[failed.index(first)] = smaller
     return graded
 
 
+def _run(
+    lab: Lab, folder: Path, work: Sequence[tuple[Check, Any]], limits: Limits | None, twist: "Twist | None"
+) -> tuple[Sandboxed, list[Failure | None]]:
+    """Run cases with the student's files, and judge them."""
+    checks = "" if twist is None else twist.checks
+    cases = [(check.name, case) for check, case in work]
+    if missing := [file.name for file in lab.files if not (folder / file.name).is_file()]:
+        outcome = NotLoaded(Raised("FileNotFoundError", missing[0]))
+        return Sandboxed([outcome] * len(work)), [_failure(outcome)] * len(work)
+    ran = run_cases(folder, lab.number, cases, processes=lab.processes, limits=limits, checks=checks, files=lab.files)
+    expected = [None] * len(work) if twist is None else twist.expected(work)
+    return ran, [
+        judge(check, case, outcome) if twist is None else _judge(check, case, outcome, right)
+        for (check, case), outcome, right in zip(work, ran.outcomes, expected, strict=True)
+    ]
+
+
 def judge(check: Check, case: Any, outcome: Outcome) -> Failure | None:
-    """Return the failure of an outcome, or None if it is right."""
-    if isinstance(outcome, Value):
-        expected = check.run(case) if check.uses_reference else None
-        try:
-            return check.judge(case, outcome.output, expected)
-        except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:  # data of another shape
-            return _both("lab.other_shape", error=f"{type(error).__name__}: {error}")
-    return _failure(outcome)
+    """Return the failure of an outcome, or None if it is right; the engine gives the expected output."""
+    expected = check.run(case) if isinstance(outcome, Value) and check.uses_reference else None
+    return _judge(check, case, outcome, expected)
 
 
-def _failure(outcome: Raised | NotLoaded | Ended | NotRun) -> Failure:
+def _judge(check: Check, case: Any, outcome: Outcome, expected: Any) -> Failure | None:
+    if not isinstance(outcome, Value):
+        return _failure(outcome)
+    try:
+        return check.judge(case, outcome.output, expected)
+    except Exception as error:  # the output has another shape, and may be anything
+        return both("lab.other_shape", error=f"{type(error).__name__}: {error}"[:300])
+
+
+def _failure(outcome: Raised | NotLoaded | Tampered | Ended | NotRun) -> Failure:
     """Describe an outcome without a result."""
     if isinstance(outcome, NotRun):
-        return _both("lab.not_run")
+        return both("lab.not_run")
+    if isinstance(outcome, Tampered):
+        return both("lab.tampered", name=outcome.name)
     if isinstance(outcome, Ended):
-        return _both(f"lab.ended_{outcome.how}", detail=outcome.detail)
+        failure = both(f"lab.ended_{outcome.how}", detail=outcome.detail)
+        return both("lab.ended_loading", en=failure.en, zh=failure.zh) if outcome.loading else failure
     error = outcome.error if isinstance(outcome, NotLoaded) else outcome
     place = f"{Path(error.file).name}:{error.line}" if error.file else ""
     if error.kind == _NOT_WRITTEN and error.file:
-        return _both("lab.not_written", function=error.function, place=place)
+        return both("lab.not_written", function=error.function, place=place)
     key = "lab.not_loaded" if isinstance(outcome, NotLoaded) else "lab.raised"
     message = f"{error.kind}: {error.message}" if error.message else error.kind
-    return _both(f"{key}_at" if place else key, error=message, place=place)
+    return both(f"{key}_at" if place else key, error=message, place=place)
 
 
-def _both(key: str, **values: Any) -> Failure:
+def both(key: str, **values: Any) -> Failure:
+    """Return a text in both languages."""
     return Failure(text("en", key, **values), text("zh", key, **values))
 
 
-def _shrink(lab: Lab, folder: Path, failed: FailedCase, limits: Limits | None) -> FailedCase:
+def _shrink(
+    lab: Lab, folder: Path, failed: FailedCase, limits: Limits | None, twist: "Twist | None", seconds: float | None
+) -> FailedCase:
     """Return a smaller failing case of the same check, or the same one."""
-    check, best = failed.check, failed
-    deadline = time.monotonic() + _SHRINK_SECONDS
-    while time.monotonic() < deadline:
+    check, best, rounds = failed.check, failed, 0
+    deadline = time.monotonic() + (seconds or 0.0)
+    while rounds < _SHRINK_ROUNDS and (seconds is None or time.monotonic() < deadline):
         candidates = [case for _, case in zip(range(_SHRINK_BATCH), check.shrink(best.case), strict=False)]
         if not candidates:
             break
-        ran = run_cases(
-            folder, lab.number, [(check.name, case) for case in candidates], processes=lab.processes, limits=limits
-        )
-        for case, outcome in zip(candidates, ran.outcomes, strict=True):
-            if isinstance(outcome, Value | Raised) and (failure := judge(check, case, outcome)) is not None:
+        rounds += 1
+        ran, failures = _run(lab, folder, [(check, case) for case in candidates], limits, twist)
+        for case, outcome, failure in zip(candidates, ran.outcomes, failures, strict=True):
+            if isinstance(outcome, Value | Raised) and failure is not None:
                 traceback = outcome.traceback if isinstance(outcome, Raised) else ""
                 best = FailedCase(check, failed.index, case, failure, traceback, smaller=True)
                 break

@@ -20,6 +20,7 @@
 import importlib
 import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -118,6 +119,8 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     invariant: Translated
     """The sentence that the student's code must make true, stated before anything else."""
     files: tuple[LabFile, ...] = ()
+    sheets: tuple[str, ...] = ()
+    """Files with answers instead of code, which the lab's `sheets.py` makes for a seed."""
     processes: bool = False
     """True if its checks start processes of the engine."""
 
@@ -144,6 +147,12 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return importlib.import_module(name).PREDICTIONS if find_spec(name) else ()
 
     @property
+    def summarize(self) -> Callable[[Any, Path, str], str] | None:
+        """Function of a lab's `summary.py`, or None: describe a `Grade` of a folder further, in a language."""
+        name = f"{self.package}.summary"
+        return importlib.import_module(name).summarize if find_spec(name) else None
+
+    @property
     def mutants(self) -> tuple[Mutant, ...]:
         """The broken engines of the lab."""
         file = self.folder / "mutants.toml"
@@ -154,6 +163,13 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def readme(self, lang: str) -> str:
         """Return the lab's README in a language."""
         return (self.folder / ("README.zh.md" if lang == "zh" else "README.md")).read_text(encoding="utf-8")
+
+    def make_sheets(self, seed: str, lang: str) -> dict[str, str]:
+        """Return the texts of the answer sheets with which a student of this seed begins, by file name."""
+        if not self.sheets:
+            return {}
+        made: dict[str, str] = importlib.import_module(f"{self.package}.sheets").make_sheets(seed, lang)
+        return made
 
     def hints(self, lang: str) -> list[str]:
         """Return the three hints of the README, from the vaguest to the clearest."""

@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from tracellm.lab.exposing import mutant_folder
@@ -20,8 +21,9 @@ class Exhibit:
 
 
 def exhibits() -> list[Exhibit]:
-    """Return the exhibits in the order of their numbers."""
-    return [Exhibit(lab, mutant) for lab in load_labs() for mutant in lab.mutants if mutant.exhibit]
+    """Return the exhibits in the order of their numbers: by lab, and in a lab so that nothing follows from it."""
+    found = [Exhibit(lab, mutant) for lab in load_labs() for mutant in lab.mutants if mutant.exhibit]
+    return sorted(found, key=lambda one: (one.lab.number, sha256(one.mutant.name.encode()).digest()))
 
 
 def record_exhibit(exhibit: Exhibit, out: Path, lang: str) -> tuple[Recorded, Path | None]:

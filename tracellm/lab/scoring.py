@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tracellm.lab.checks import Failure
 from tracellm.lab.exposing import CaseError, expose, given_mutants, read_exposed
 from tracellm.lab.folder import LabFolder
 from tracellm.lab.grading import Grade, grade
+from tracellm.lab.lab import find_lab
 from tracellm.lab.predictions import Prediction
+from tracellm.lab.sandbox.run import Limits
 
-__all__ = ["Part", "Score", "asked", "is_right", "score"]
+if TYPE_CHECKING:
+    from tracellm.lab.teaching.twists import Twist
+
+__all__ = ["Answer", "Part", "Score", "asked", "is_right", "score"]
 
 PUBLIC, HIDDEN, EXPOSED, PREDICTED = 50, 20, 20, 10
 """Points of the four parts."""
@@ -30,6 +36,17 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """A prediction, and the student's answer to it."""
+
+    prediction: Prediction
+    case: Any
+    given: Any
+    """The answer; None if there is none."""
+    right: bool
+
+
+@dataclass(frozen=True)
 class Score:
     """Score of a folder. `hidden` is None if no teacher's seed was given."""
 
@@ -39,6 +56,9 @@ class Score:
     predicted: Part
     grades: tuple[Grade, ...]
     """The public grade, then the hidden one if there is one."""
+    shown: tuple[Failure | None, ...] = ()
+    """What each broken engine did on the student's case; None if it was not exposed."""
+    answers: tuple[Answer, ...] = ()
 
     @property
     def earned(self) -> float:
@@ -47,40 +67,56 @@ class Score:
         return round(sum(part.earned for part in parts if part is not None), 1)
 
 
-def score(folder: LabFolder, seed: str | None = None, public: Grade | None = None) -> Score:
+def score(
+    folder: LabFolder,
+    seed: str | None = None,
+    public: Grade | None = None,
+    *,
+    limits: Limits | None = None,
+    twist: "Twist | None" = None,
+) -> Score:
     """Score a student's folder.
 
     Args:
         folder: the folder.
         seed: the teacher's seed for hidden cases; None without them.
         public: the grade of the public cases, if they were run already.
+        limits: limits of the student's process.
+        twist: the twist of the lab; its broken engines are the lab's own.
     """
     lab = folder.lab
-    grades = [public or grade(lab, folder.path)]
+    grades = [public or grade(lab, folder.path, limits=limits, twist=twist, shrink_seconds=None)]
     hidden = None
     if seed is not None:
-        grades.append(grade(lab, folder.path, seed, shrink=False))
+        grades.append(grade(lab, folder.path, seed, shrink=False, limits=limits, twist=twist))
         hidden = Part(grades[1].passed, grades[1].total, HIDDEN)
+    shown = _exposed(folder)
+    answers = [_answer(one, case, folder.answers.get(one.name)) for one, case in asked(folder)]
     return Score(
-        Part(grades[0].passed, grades[0].total, PUBLIC), hidden, _exposed(folder), _predicted(folder), tuple(grades)
+        Part(grades[0].passed, grades[0].total, PUBLIC),
+        hidden,
+        Part(sum(failure is not None for failure in shown), len(shown), EXPOSED),
+        Part(sum(answer.right for answer in answers), len(answers), PREDICTED),
+        tuple(grades),
+        tuple(shown),
+        tuple(answers),
     )
 
 
-def _exposed(folder: LabFolder) -> Part:
-    mutants = given_mutants(folder.lab)
+def _exposed(folder: LabFolder) -> list[Failure | None]:
+    lab = find_lab(folder.lab.number) or folder.lab  # of a twisted lab the plain one
+    mutants = given_mutants(lab)
     try:
         cases = read_exposed(folder.path)
     except CaseError:
         cases = {}
-    done = 0
+    shown: list[Failure | None] = []
     for number, mutant in enumerate(mutants, start=1):
-        if number in cases:
-            name, case = cases[number]
-            try:
-                done += expose(folder.lab, mutant, name, case) is not None
-            except CaseError:
-                continue
-    return Part(done, len(mutants), EXPOSED)
+        try:
+            shown.append(expose(lab, mutant, *cases[number]) if number in cases else None)
+        except CaseError:
+            shown.append(None)
+    return shown
 
 
 def asked(folder: LabFolder) -> list[tuple[Prediction, Any]]:
@@ -88,13 +124,10 @@ def asked(folder: LabFolder) -> list[tuple[Prediction, Any]]:
     return [(one, one.make(Random(f"{folder.seed}:{one.name}"))) for one in folder.lab.predictions]
 
 
+def _answer(prediction: Prediction, case: Any, given: Any) -> Answer:
+    return Answer(prediction, case, given, given is not None and is_right(prediction, case, given))
+
+
 def is_right(prediction: Prediction, case: Any, answer: Any) -> bool:
     """Return whether an answer is right; spaces and capitals do not matter."""
     return str(answer).strip().lower() == str(prediction.answer(case)).strip().lower()
-
-
-def _predicted(folder: LabFolder) -> Part:
-    right = sum(
-        is_right(one, case, folder.answers[one.name]) for one, case in asked(folder) if one.name in folder.answers
-    )
-    return Part(right, len(folder.lab.predictions), PREDICTED)

@@ -1,9 +1,10 @@
-"""Runs cases in a student's process, and watches it: time, output, number of processes.
+"""Runs cases in a student's process, and watches it: time, output, memory, number of processes.
 
 A case that ends the process, or does not end, gets an `Ended`; the cases after it run in another process.
 """
 
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -17,14 +18,37 @@ from typing import Any
 
 import msgspec
 
-from tracellm.lab.loader import VARIABLE
-from tracellm.lab.sandbox.outcomes import Begun, Ended, Message, NotLoaded, NotRun, Outcome, Raised, Value, Work
+from tracellm.lab.lab import LabFile, find_lab
+from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation, descendants
+from tracellm.lab.sandbox.outcomes import (
+    Begun,
+    Ended,
+    Message,
+    NotLoaded,
+    NotRun,
+    Outcome,
+    Started,
+    Tampered,
+    Work,
+)
 
 __all__ = ["Limits", "Sandboxed", "run_cases"]
 
-_MOST_RESULTS = 64 << 20
+_MOST_RESULTS = 16 << 20
 _KEPT_OUTPUT = 16 << 10
 _POLL_SECONDS = 0.02
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_PACKAGE_FOLDER = str(Path(__file__).parents[3])
+
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "SYSTEMROOT")
+"""Environment variables of the grader that the student's process has; others may be secrets."""
+
+_TOKEN = "TRACELLM_SANDBOX"
+"""Environment variable by which processes of a run are found that nothing else connects with it."""
+
+_weakest_needed: list[Isolation] = [ISOLATIONS[0]]
+"""Kind of isolation that worked in this process before; only here does a weaker one replace it."""
 
 
 @dataclass(frozen=True)
@@ -38,45 +62,88 @@ class Limits:
     start_seconds: float = 15.0
     """Wall time of the start, in which the engine's libraries are imported."""
     memory: int = 4 << 30
-    """Bytes of address space."""
+    """Bytes of address space of one process, and of memory of all."""
     output: int = 1 << 20
     """Bytes that may be printed."""
     processes: int = 48
     """Processes beside the first."""
     restarts: int = 2
     """Processes started anew after a case has ended one."""
+    isolation: Isolation = ISOLATIONS[0]
+    """Strongest kind of isolation to try."""
 
 
 @dataclass
 class Sandboxed:
-    """Outcomes of the cases, and what the code printed."""
+    """Outcomes of the cases, what the code printed, and how it was isolated (empty if no process ran)."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     printed: str = ""
+    isolation: Isolation = ""
 
 
 def run_cases(
-    folder: Path, lab: int, cases: Sequence[tuple[str, Any]], *, processes: bool = False, limits: Limits | None = None
+    folder: Path,
+    lab: int,
+    cases: Sequence[tuple[str, Any]],
+    *,
+    processes: bool = False,
+    limits: Limits | None = None,
+    checks: str = "",
+    files: Sequence[LabFile] | None = None,
 ) -> Sandboxed:
-    """Run cases, given as (name of the check, case), with the student's files of `folder`.
+    """Run cases, given as (name of the check, case), with the lab's files of `folder`.
 
     Returns as many outcomes as there are cases.
+
+    Args:
+        folder: the folder; which of its files count, and for what, follows from the lab alone.
+        lab: number of the lab.
+        cases: the cases.
+        processes: the cases start processes of the engine.
+        limits: limits of the process.
+        checks: source text of further checks.
+        files: the modules whose files the folder has; by default those of the lab.
     """
+    if files is None:
+        known = find_lab(lab)
+        files = () if known is None else known.files
+    modules = {file.module: file.name for file in files}
     limits = limits or Limits()
-    result, deadline = Sandboxed(), time.monotonic() + limits.total_seconds
-    for _ in range(limits.restarts + 1):
-        first = len(result.outcomes)
-        if first == len(cases) or time.monotonic() >= deadline:
-            break
-        work = Work(str(folder), lab, list(cases[first:]), limits.memory, int(limits.total_seconds) + 5, processes)
+    seconds = limits.total_seconds * (3 if processes else 1)
+    result, deadline = Sandboxed(), time.monotonic() + seconds
+    restarts = 0
+    while len(result.outcomes) < len(cases) and restarts <= limits.restarts and time.monotonic() < deadline:
+        strongest = max(_weakest_needed[0], limits.isolation, key=ISOLATIONS.index)
+        work = Work(
+            str(folder.resolve()),
+            lab,
+            list(cases[len(result.outcomes) :]),
+            limits.memory,
+            int(seconds) + 5,
+            secrets.token_bytes(16),
+            strongest,
+            modules,
+            checks,
+        )
         run = _Process(work, limits, deadline)
         run.watch()
+        if run.isolation is None and strongest != ISOLATIONS[-1] and not run.timed_out:
+            _weakest_needed[0] = ISOLATIONS[ISOLATIONS.index(strongest) + 1]
+            continue  # no code of the student has run
+        result.isolation = run.isolation or result.isolation
         result.outcomes += run.outcomes
         result.printed = (result.printed + run.printed.decode(errors="replace"))[-_KEPT_OUTPUT:]
-        if run.outcomes and isinstance(run.outcomes[-1], NotLoaded):
+        if run.outcomes and _is_for_all(run.outcomes[-1]):
             result.outcomes += [run.outcomes[-1]] * (len(cases) - len(result.outcomes))
+        restarts += 1
     result.outcomes += [NotRun()] * (len(cases) - len(result.outcomes))
     return result
+
+
+def _is_for_all(outcome: Outcome) -> bool:
+    """Return whether an outcome holds for all further cases, too."""
+    return isinstance(outcome, NotLoaded | Tampered) or (isinstance(outcome, Ended) and outcome.loading)
 
 
 class _Process:
@@ -85,27 +152,33 @@ class _Process:
     def __init__(self, work: Work, limits: Limits, deadline: float) -> None:
         self.outcomes: list[Outcome] = []
         self.printed = b""
-        self._limits, self._deadline, self._num_cases = limits, deadline, len(work.cases)
+        self.isolation: Isolation | None = None
+        self.timed_out = False
+        self._limits, self._deadline, self._num_cases, self._word = limits, deadline, len(work.cases), work.word
         self._num_printed = 0
         self._data = b""
         self._begun: int | None = None
         self._since = time.monotonic()
-        self._processes_before = _count_processes()
+        self._token = f"{_TOKEN}={secrets.token_hex(16)}"
+        data = msgspec.msgpack.encode(work)
         self._results, write_end = os.pipe()
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        search = [_PACKAGE_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"PYTHONPATH": os.pathsep.join(search), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"}
+        own |= {"OMP_NUM_THREADS": "1", "HOME": "/tmp", "TRACELLM_CXX": "none"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tracellm.lab.sandbox.worker", str(write_end)],
+            [sys.executable, "-P", "-m", "tracellm.lab.sandbox.worker", str(write_end)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=[write_end],
-            env=environment | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+            env=environment | own | dict([self._token.split("=")]),
             start_new_session=True,
         )
         os.close(write_end)
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write(msgspec.msgpack.encode(work))
+            self._process.stdin.write(data)
             self._process.stdin.close()
 
     def watch(self) -> None:
@@ -115,7 +188,7 @@ class _Process:
         with selectors.DefaultSelector() as selector:
             selector.register(self._results, selectors.EVENT_READ)
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            while ended is None and len(self.outcomes) < self._num_cases and selector.get_map():
+            while ended is None and not self._complete() and selector.get_map():
                 for key, _ in selector.select(_POLL_SECONDS):
                     data = os.read(key.fd, 1 << 16)
                     if not data:
@@ -125,41 +198,54 @@ class _Process:
                     else:
                         self._num_printed += len(data)
                         self.printed = (self.printed + data)[-_KEPT_OUTPUT:]
-                if self.outcomes and isinstance(self.outcomes[-1], NotLoaded):
-                    break
                 ended = ended or self._check_limits()
-        self._end()
-        if ended is None and len(self.outcomes) < self._num_cases and not self._not_loaded():
+        self.timed_out = ended is not None and ended.how == "timeout"
+        complete = self._complete()
+        os.set_blocking(self._process.stdout.fileno(), False)
+        with suppress(OSError):
+            self.printed = (self.printed + os.read(self._process.stdout.fileno(), 1 << 16))[-_KEPT_OUTPUT:]
+        self._end(complete)
+        if ended is None and not complete:
             code = self._process.returncode
-            ended = Ended("signal", signal.Signals(-code).name) if code < 0 else Ended("exit", str(code))
+            if 128 < code < 128 + signal.NSIG:
+                code = 128 - code
+            known = code < 0 and -code in signal.valid_signals()
+            ended = Ended("signal", signal.Signals(-code).name) if known else Ended("exit", str(code))
         if ended is not None:
+            ended.loading = self._begun is None
             self.outcomes.append(ended)
         os.close(self._results)
         self._process.stdout.close()
 
-    def _not_loaded(self) -> bool:
-        return bool(self.outcomes) and isinstance(self.outcomes[-1], NotLoaded)
+    def _complete(self) -> bool:
+        return len(self.outcomes) >= self._num_cases or bool(self.outcomes and _is_for_all(self.outcomes[-1]))
 
     def _read(self, data: bytes) -> Ended | None:
         """Take the messages that are complete."""
         self._data += data
-        if len(self._data) > _MOST_RESULTS:
-            return Ended("results", str(_MOST_RESULTS))
-        while len(self._data) >= 4:
-            end = 4 + int.from_bytes(self._data[:4], "big")
-            if end - 4 > _MOST_RESULTS:
+        head = len(self._word)
+        while len(self._data) >= head + 4 and not self._complete():
+            start = head + 4
+            end = start + int.from_bytes(self._data[head:start], "big")
+            if self._data[:head] != self._word:
+                return Ended("results", "damaged")
+            if end - start > _MOST_RESULTS:
                 return Ended("results", str(_MOST_RESULTS))
             if len(self._data) < end:
                 return None
             try:
-                message: Message = msgspec.msgpack.decode(self._data[4:end], type=Begun | Value | Raised | NotLoaded)
-            except (msgspec.MsgspecError, RecursionError):
-                return Ended("results", "0")
+                message = msgspec.msgpack.decode(self._data[start:end], type=Message)
+            except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                return Ended("results", "damaged")
             self._data = self._data[end:]
-            if isinstance(message, Begun):
+            if isinstance(message, Started):
+                self.isolation, self._since = message.isolation, time.monotonic()
+            elif isinstance(message, Begun):
                 self._begun, self._since = message.index, time.monotonic()
-            elif len(self.outcomes) < self._num_cases:
+            elif self._begun == len(self.outcomes) or isinstance(message, NotLoaded | Tampered):
                 self.outcomes.append(message)
+            else:
+                return Ended("results", "damaged")
         return None
 
     def _check_limits(self) -> Ended | None:
@@ -169,56 +255,32 @@ class _Process:
             return Ended("timeout", f"{min(now - self._since, allowed):.0f}")
         if self._num_printed > limits.output:
             return Ended("output", str(limits.output))
-        if _count_processes() - self._processes_before > limits.processes and (
-            _count_descendants(self._process.pid) > limits.processes
-        ):
+        left = descendants(self._process.pid)
+        if len(left) > limits.processes:
             return Ended("processes", str(limits.processes))
+        if sum(left.values()) * _PAGE > limits.memory:
+            return Ended("memory", str(limits.memory))
         return None
 
-    def _end(self) -> None:
+    def _end(self, complete: bool) -> None:
         """End the process and all that it started."""
-        if len(self.outcomes) == self._num_cases or self._not_loaded():
+        if complete:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.5)
-        for _ in range(50):
-            left = _descendants(self._process.pid)
+        while left := [*descendants(self._process.pid), *self._strays()]:
             for pid in left:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-            with suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            if not left:
-                break
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-
-def _count_processes() -> int:
-    """Return the number of processes of this machine; 0 without /proc."""
-    try:
-        return sum(name.isdigit() for name in os.listdir("/proc"))
-    except OSError:
-        return 0
-
-
-def _count_descendants(pid: int) -> int:
-    return len(_descendants(pid))
-
-
-def _descendants(pid: int) -> list[int]:
-    """Return the processes that descend from `pid`, without itself; none without /proc."""
-    children: dict[int, list[int]] = {}
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
-        if name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                status = Path("/proc", name, "stat").read_text()
-                children.setdefault(int(status.rpartition(")")[2].split()[1]), []).append(int(name))
-    found, pending = [], [pid]
-    while pending:
-        below = children.get(pending.pop(), [])
-        found += below
-        pending += below
-    return found
+    def _strays(self) -> list[int]:
+        """Return processes of this run that have lost their parents."""
+        token, found = self._token.encode(), []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            pid = int(path.parent.name)
+            with suppress(OSError):
+                if pid != self._process.pid and token in path.read_bytes():
+                    found.append(pid)
+        return found

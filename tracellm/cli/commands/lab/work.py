@@ -22,6 +22,7 @@ from tracellm.lab.lab import Lab, load_labs
 from tracellm.lab.loader import LAB_FILE, LoadError
 from tracellm.lab.scoring import score
 from tracellm.lab.source import take_bodies
+from tracellm.lab.teaching.twists import TwistError, read_handout
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.safe_text import visible
 
@@ -29,6 +30,8 @@ __all__ = ["check", "explain", "folder_option", "hint", "report", "reveal", "sho
 
 _POLL_SECONDS = 0.5
 _LISTED_FAILURES = 3
+_NOTEBOOK = {"cells": [], "metadata": {"kernelspec": {"name": "python3"}}, "nbformat": 4, "nbformat_minor": 5}
+"""An empty notebook: otter-grader wants one in each submission."""
 
 folder_option = option("--dir", "chosen", type=Path, metavar="DIR", help="cli.help.lab.dir")
 
@@ -87,8 +90,12 @@ def start(number: int, chosen: Path | None, lang: Language) -> int:
     except OSError as error:
         raise CommandError("lab_unwritable", path=path, reason=error.strerror or error) from None
     print_out(text(lang, "lab.started", number=number, title=lab.title[lang], path=path, invariant=lab.invariant[lang]))
+    if lab.files:
+        print_out(text(lang, "lab.started.functions"))
     for file in lab.files:
         print_out(f"  {path / file.name}: {', '.join(file.functions)}")
+    if lab.sheets:
+        print_out(text(lang, "lab.started.sheets", names=", ".join(str(path / name) for name in lab.sheets)))
     print_out(text(lang, "lab.started.next", number=number, path=path))
     if folder.lab.predictions:
         print_out(text(lang, "lab.started.predict", number=number))
@@ -133,8 +140,13 @@ def check(
 
 
 def _modified(folder: LabFolder) -> list[float]:
-    paths = [folder.path / file.name for file in folder.lab.files]
+    paths = [folder.path / name for name in _written(folder.lab)]
     return [path.stat().st_mtime if path.exists() else 0.0 for path in paths]
+
+
+def _written(lab: Lab) -> list[str]:
+    """Return the names of the files that a student of a lab writes in."""
+    return [*(file.name for file in lab.files), *lab.sheets]
 
 
 def _case_of(lab: Lab, case: str) -> tuple[Check, int | None]:
@@ -151,7 +163,12 @@ def _case_of(lab: Lab, case: str) -> tuple[Check, int | None]:
 def _check_once(folder: LabFolder, case: str | None, verbose: bool, lang: Language) -> bool:
     lab = folder.lab
     chosen, index = _case_of(lab, case) if case else (None, None)
-    graded = grade(lab, folder.path, checks=None if chosen is None else [chosen])
+    try:
+        twist = read_handout(folder)
+    except TwistError as error:
+        raise CommandError("lab_twist", error=error) from None
+    checks = None if chosen is None else [chosen]
+    graded = grade(twist.lab if twist else lab, folder.path, checks=checks, shrink=twist is None, twist=twist)
     if index is not None:
         for result in graded.results:
             result.failed = [failed for failed in result.failed if failed.index == index]
@@ -161,6 +178,8 @@ def _check_once(folder: LabFolder, case: str | None, verbose: bool, lang: Langua
     failed = graded.first_failure
     if failed is not None:
         _print_failure(folder, failed, verbose or case is not None, lang)
+    if case is None and lab.summarize is not None:
+        print_out(lab.summarize(graded, folder.path, lang))
     if graded.printed and (verbose or case):
         print_out(text(lang, "lab.printed"))
         print_out("\n".join(f"  | {visible(line)}" for line in graded.printed.splitlines()[-20:]))
@@ -267,6 +286,9 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
     folder.save()
     runs = folder.path / "runs" / (case or "script").replace(":", "-")
     yours = record(script, runs / "yours", lang, folder=folder.path, case=chosen_case)
+    if not folder.lab.files:  # the student's run is the engine's
+        print_out(text(lang, "lab.explain.yours", link=yours.link(step)))
+        return 0 if yours.status == 0 else 1
     reference = record(script, runs / "reference", lang, case=chosen_case)
     if yours.error:
         print_out(text(lang, "lab.explain.failed", error=visible(yours.error)))
@@ -283,8 +305,9 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
 @click.argument("number", type=int)
 @folder_option
 @option("--out", type=Path, metavar="FILE", help="cli.help.lab.submit.out")
+@option("--notebook", is_flag=True, help="cli.help.lab.submit.notebook")
 @language_option
-def submit(number: int, chosen: Path | None, out: Path | None, lang: Language) -> int:
+def submit(number: int, chosen: Path | None, out: Path | None, notebook: bool, lang: Language) -> int:
     """Write the student's files into a zip file.
 
     Raises:
@@ -292,12 +315,14 @@ def submit(number: int, chosen: Path | None, out: Path | None, lang: Language) -
     """
     folder = folder_of(lab_of(number), chosen)
     target = out or Path(f"{default_folder(folder.lab).name}.zip")
-    extra = [name for name in (LAB_FILE, EXPOSED_FILE, "answers.toml", "diagram.mmd") if (folder.path / name).is_file()]
-    names = [*(file.name for file in folder.lab.files), *extra]
+    extra = [name for name in (LAB_FILE, EXPOSED_FILE) if (folder.path / name).is_file()]
+    names = [*_written(folder.lab), *extra]
     try:
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
                 archive.write(folder.path / name, name)
+            if notebook:
+                archive.writestr("submission.ipynb", json.dumps(_NOTEBOOK))
     except OSError as error:
         raise CommandError("lab_unwritable", path=target, reason=error.strerror or error) from None
     print_out(text(lang, "lab.submitted", path=target, names=", ".join(names)))
