@@ -16,7 +16,7 @@ if "budget" in case:
     budget, tokens = case["budget"], case["decodes"] + 1
 else:
     text = "The quick brown fox jumps over the lazy dog, and the dog runs after it. "
-    prompts = ["Hello!", "Count from one to ten.", text + "Why does the dog run after the fox?"]
+    prompts = ["Hello!", "1 2 3 4 5 6 7", text + "Why does the dog run after the fox?"]
     budget, tokens = 24, 6
 llm = LLM(attention_backend="torch", block_size=8, max_model_len=96, max_num_seqs=4, max_num_batched_tokens=budget)
 for output in llm.generate(prompts, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False):
