@@ -15,7 +15,7 @@ def _impl(heads: int, kv_heads: int, head_size: int) -> Any:
     return TorchAttentionImpl(heads, head_size, 1.0, kv_heads)
 
 
-def _attend(impl: Any, block_size: int, query: Any, key_cache: Any, value_cache: Any, blocks: list[int]) -> Any:
+def _attend(impl: Any, block_size: int, query: Any, cache: Any, blocks: list[int]) -> Any:
     """Attend with the queries of one sequence, whose blocks are all full."""
     import torch
 
@@ -34,7 +34,7 @@ def _attend(impl: Any, block_size: int, query: Any, key_cache: Any, value_cache:
     )
     spec = FullAttentionSpec(block_size, impl.num_kv_heads, impl.head_size, torch.float32)
     metadata = TorchAttentionMetadataBuilder(spec, [impl]).build(common)
-    return impl.paged_attention(query, key_cache, value_cache, metadata)
+    return impl.paged_attention(query, *cache.unbind(0), metadata)
 
 
 class SlotOfAToken(Prediction):
@@ -68,7 +68,7 @@ class SlotOfAToken(Prediction):
         cache[1, :, 0, 0] = torch.arange(num_slots)
         cache = cache.view(2, 40, size, 1, 1)
         cache[0, case["blocks"][at // size], at % size] = 100.0
-        output = _attend(_impl(1, 1, 1), size, torch.ones(1, 1, 1), *cache.unbind(0), case["blocks"])
+        output = _attend(_impl(1, 1, 1), size, torch.ones(1, 1, 1), cache, case["blocks"])
         return round(float(output))
 
     def reason(self, case: Any, lang: str) -> str:
@@ -118,7 +118,7 @@ class KeyHeadOfAHead(Prediction):
         cache = torch.zeros(2, 1, 8, case["kv_heads"], 1)
         cache[1] += torch.arange(case["kv_heads"])[:, None]
         impl = _impl(case["heads"], case["kv_heads"], 1)
-        output = _attend(impl, 8, torch.ones(1, case["heads"], 1), *cache.unbind(0), [0])
+        output = _attend(impl, 8, torch.ones(1, case["heads"], 1), cache, [0])
         return round(float(output[0, case["head"]]))
 
     def reason(self, case: Any, lang: str) -> str:
@@ -160,7 +160,7 @@ class KeysOfAChunk(Prediction):
         cache = torch.zeros(2, length, 1, length)
         cache[1, :, 0] = torch.eye(length)
         query = torch.randn(case["queries"], 1, length, generator=generator(case["seed"]))
-        output = _attend(_impl(1, 1, length), 8, query, *cache.view(2, -1, 8, 1, length).unbind(0), blocks)
+        output = _attend(_impl(1, 1, length), 8, query, cache.view(2, -1, 8, 1, length), blocks)
         return int((output > 0).sum())
 
     def reason(self, case: Any, lang: str) -> str:
