@@ -50,6 +50,8 @@ class CheckResult:
     check: Check
     total: int
     failed: list[FailedCase] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    """What the code under test returned for each case; None for a case without a result."""
 
     @property
     def passed(self) -> int:
@@ -109,6 +111,7 @@ def grade(
     results = {check.name: CheckResult(check, check.cases) for check in chosen}
     for (check, index, case), outcome in zip(work, ran.outcomes, strict=True):
         failure = judge(check, case, outcome)
+        results[check.name].outputs.append(outcome.output if isinstance(outcome, Value) else None)
         if failure is not None:
             traceback = outcome.traceback if isinstance(outcome, Raised) else ""
             shrinks = isinstance(outcome, Value) or (isinstance(outcome, Raised) and outcome.kind != _NOT_WRITTEN)

@@ -20,6 +20,7 @@
 import importlib
 import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,6 +143,12 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Questions to answer before running anything."""
         name = f"{self.package}.predictions"
         return importlib.import_module(name).PREDICTIONS if find_spec(name) else ()
+
+    @property
+    def summarize(self) -> Callable[[Any, Path, str], str] | None:
+        """Function of a lab's `summary.py`, or None: describe a `Grade` of a folder further, in a language."""
+        name = f"{self.package}.summary"
+        return importlib.import_module(name).summarize if find_spec(name) else None
 
     @property
     def mutants(self) -> tuple[Mutant, ...]:

@@ -161,6 +161,8 @@ def _check_once(folder: LabFolder, case: str | None, verbose: bool, lang: Langua
     failed = graded.first_failure
     if failed is not None:
         _print_failure(folder, failed, verbose or case is not None, lang)
+    if case is None and lab.summarize is not None:
+        print_out(lab.summarize(graded, folder.path, lang))
     if graded.printed and (verbose or case):
         print_out(text(lang, "lab.printed"))
         print_out("\n".join(f"  | {visible(line)}" for line in graded.printed.splitlines()[-20:]))
