@@ -244,10 +244,11 @@ class EqualRequestsKeepTheirOrder(Check):
             ),
         ):
             if got != wanted:
-                times = ", ".join(f"{index} at {at}" for index, at in enumerate(case["times"]))
+                times = ", ".join(f"{index} at {at} s" for index, at in enumerate(case["times"]))
+                times_zh = "，".join(f"{at} 秒：{index}" for index, at in enumerate(case["times"]))
                 return Failure(
-                    f"equal requests arrive ({times} s) and {en} {', '.join(got)}; it should be {', '.join(wanted)}",
-                    f"相同的请求到达（{times} 秒），{zh} {'、'.join(got)}，应为 {'、'.join(wanted)}",
+                    f"equal requests arrive ({times}) and {en} {', '.join(got)}; it should be {', '.join(wanted)}",
+                    f"相同的请求到达（{times_zh}），{zh} {'、'.join(got)}，应为 {'、'.join(wanted)}",
                 )
         return None
 
@@ -292,13 +293,14 @@ class NobodyStarves(Check):
         """Expect it to start."""
         if output is not None:
             return None
-        waits, stream = (
-            "prompt {prompt}, max_tokens {max_tokens}, priority {priority}, tenant {tenant}".format(**case[key])
-            for key in ("waits", "stream")
-        )
+        en = "prompt {prompt}, max_tokens {max_tokens}, priority {priority}, tenant {tenant}"
+        zh = "提示 {prompt}，max_tokens {max_tokens}，优先级 {priority}，租户 {tenant}"
+        waits, stream = case["waits"], case["stream"]
         return Failure(
-            f"a request ({waits}) still waits after {_MOST_OVERTAKING} later ones ({stream}) have started",
-            f"{_MOST_OVERTAKING} 个后到的请求（{stream}）都已开始，而一个请求（{waits}）仍在等待",
+            f"a request ({en.format(**waits)}) still waits after {_MOST_OVERTAKING} later ones ({en.format(**stream)}) "
+            "have started",
+            f"{_MOST_OVERTAKING} 个后到的请求（{zh.format(**stream)}）都已开始，"
+            f"而一个请求（{zh.format(**waits)}）仍在等待",
         )
 
 
@@ -330,6 +332,8 @@ class Workload(Check):
     gain = 0.5
     """Part of the reference's gain that is wanted."""
     label_en, label_zh = "", ""
+    short_en, short_zh = "", ""
+    """Name of the workload in tables."""
 
     def run(self, case: Any) -> Any:
         """Run the workload with the queue."""
@@ -364,7 +368,13 @@ def _unfinished(case: Any, output: Any) -> Failure | None:
     done = output["requests"]
     index = next((i for i, one in enumerate(case["requests"]) if done[i][2] != one["output"]), None)
     if output["problem"] is not None:
-        kind, now, waiting, running = output["problem"]
+        kind, now, *values = output["problem"]
+        if kind == "twice":
+            return Failure(
+                f"at {now} s request {values[0]} is started a second time: pop_request did not remove it",
+                f"{now} 秒时请求 {values[0]} 第二次开始：pop_request 没有移除它",
+            )
+        waiting, running = values
         what_en, what_zh = {
             "stuck": ("the scheduler finds nothing to run", "调度器没有可运行的请求"),
             "endless": ("the run does not end", "运行没有结束"),
@@ -391,6 +401,7 @@ class EveryRequestEnds(Workload):
     """Where blocks are few and requests are preempted, each gets all its tokens, in about the time of FCFS."""
 
     zh = "块很少、请求被抢占并放回时，每个请求仍得到全部词元，总时间与 FCFS 相近。"
+    short_en, short_zh = "mixed", "混合"
 
     def make(self, random: Random) -> Any:
         """See `Check`."""
@@ -407,6 +418,7 @@ class ShortOnesDoNotWaitInBursts(Workload):
     """When many requests arrive at once, the mean slowdown is much lower than under FCFS."""
 
     zh = "大量请求同时到达时，平均减速比远低于 FCFS。"
+    short_en, short_zh = "bursts", "突发"
     figure = "slowdown"
     gain = 0.35
     label_en, label_zh = "the mean slowdown", "平均减速比"
@@ -426,6 +438,7 @@ class ShortOnesDoNotWaitInAStream(Workload):
     """In a stream that is too much for the engine for a while, the mean slowdown is much lower than under FCFS."""
 
     zh = "请求流暂时超出引擎能力时，平均减速比远低于 FCFS。"
+    short_en, short_zh = "stream", "请求流"
     figure = "slowdown"
     gain = 0.35
     label_en, label_zh = "the mean slowdown", "平均减速比"
@@ -444,6 +457,7 @@ class TenantsShareTheEngine(Workload):
     """Tenants that all have requests waiting get about equal shares of the engine's time, by Jain's index."""
 
     zh = "都有请求等待的租户获得大致相等的引擎时间（Jain 公平指数）。"
+    short_en, short_zh = "tenants", "租户"
     figure = "fairness"
     label_en, label_zh = "Jain's index of the tenants' shares", "各租户份额的 Jain 指数"
     cases = 5
@@ -463,6 +477,7 @@ class UrgentOnesGoFirst(Workload):
     """Requests with priority 0 get their first token much earlier than under FCFS, when others have priority 1."""
 
     zh = "在其他请求优先级为 1 时，优先级为 0 的请求比 FCFS 更早得到第一个词元。"
+    short_en, short_zh = "priorities", "优先级"
     figure = "ttft"
     gain = 0.75
     label_en, label_zh = "the urgent requests' mean time to the first token (s)", "紧急请求的首词元平均时间（秒）"

@@ -42,12 +42,14 @@ class Entry(msgspec.Struct, frozen=True):
     passed: int
     """Passed cases of the checks; -1 for FCFS, which is not checked."""
     figures: dict[str, dict[str, float]]
-    """Mean figures by check."""
+    """Mean figures by workload."""
 
     @staticmethod
     def fcfs(grade: Grade, seed: str = PUBLIC_SEED) -> "Entry":
         """Return the entry of first come, first served."""
-        return Entry("FCFS", 100.0, -1, {name: _round(fcfs) for name, (_, fcfs) in figures_of(grade, seed).items()})
+        return Entry(
+            "FCFS", 100.0, -1, {check.short_en: _round(fcfs) for check, (_, fcfs) in figures_of(grade, seed).items()}
+        )
 
 
 def _round(figures: dict[str, float]) -> dict[str, float]:
@@ -64,13 +66,14 @@ def _runs(grade: Grade, seed: str) -> list[tuple[Workload, Any, Any]]:
     ]
 
 
-def figures_of(grade: Grade, seed: str = PUBLIC_SEED) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
-    """Return the mean figures of the policy and of FCFS by check; all requests must have ended."""
-    found: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {}
+def figures_of(grade: Grade, seed: str = PUBLIC_SEED) -> dict[Workload, tuple[dict[str, float], dict[str, float]]]:
+    """Return the mean figures of the policy and of FCFS by workload; all requests must have ended."""
+    found: dict[Workload, list[tuple[dict[str, float], dict[str, float]]]] = {}
     for check, case, output in _runs(grade, seed):
-        found.setdefault(check.name, []).append((measure(case, output), measure(case, run_fcfs(case))))
+        found.setdefault(check, []).append((measure(case, output), measure(case, run_fcfs(case))))
     return {
-        name: (_mean([mine for mine, _ in pairs]), _mean([fcfs for _, fcfs in pairs])) for name, pairs in found.items()
+        check: (_mean([mine for mine, _ in pairs]), _mean([fcfs for _, fcfs in pairs]))
+        for check, pairs in found.items()
     }
 
 
@@ -89,7 +92,12 @@ def make_entry(name: str, grade: Grade, seed: str = PUBLIC_SEED) -> Entry | None
         mine, fcfs = measure(case, output)[figure], measure(case, run_fcfs(case))[figure]
         gains.append(math.log(mine / fcfs) if figure == "fairness" else math.log(fcfs / mine))
     score = round(100 * math.exp(sum(gains) / len(gains)), 1)
-    return Entry(name, score, grade.passed, {key: _round(mine) for key, (mine, _) in figures_of(grade, seed).items()})
+    return Entry(
+        name,
+        score,
+        grade.passed,
+        {check.short_en: _round(mine) for check, (mine, _) in figures_of(grade, seed).items()},
+    )
 
 
 def version_of(folder: Path) -> str:
@@ -114,17 +122,22 @@ def write_board(folder: Path, entries: Sequence[Entry]) -> Path:
 
 
 def _table(board: Sequence[Entry]) -> str:
-    figure_of = {check.name: check.figure or "total" for check in CHECKS if isinstance(check, Workload)}
-    names = list(figure_of)
-    lines = [
-        "| | policy | score | cases | " + " | ".join(names) + " |",
-        "| --- | --- | --- | --- | " + " | ".join("---" for _ in names) + " |",
+    figures = {check.short_en: check.figure or "total" for check in CHECKS if isinstance(check, Workload)}
+    columns = ["", "policy", "score", "cases", *(f"{name}: {figure}" for name, figure in figures.items())]
+    rows = [
+        [
+            str(place),
+            entry.name,
+            f"{entry.score:.1f}",
+            str(entry.passed) if entry.passed >= 0 else "",
+            *(
+                f"{entry.figures[name][figure]:.3f}" if name in entry.figures else ""
+                for name, figure in figures.items()
+            ),
+        ]
+        for place, entry in enumerate(board, start=1)
     ]
-    for place, entry in enumerate(board, start=1):
-        cells = [f"{entry.figures[name][figure_of[name]]:.3f}" if name in entry.figures else "" for name in names]
-        passed = str(entry.passed) if entry.passed >= 0 else ""
-        lines.append(f"| {place} | {entry.name} | {entry.score:.1f} | {passed} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ["---"] * len(columns), *rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

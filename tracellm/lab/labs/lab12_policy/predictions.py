@@ -24,12 +24,13 @@ class DearerTokens(Prediction):
         if lang == "zh":
             return (
                 f"一步有 {case['requests']} 个请求，各得一个输出词元，用时为 0.0048 + 0.00004 * 词元数 + "
-                "0.00004 * 请求数（秒）。平均每个请求所占的时间相当于多少个提示词元（每个 0.00004 秒）？（四舍五入的一个数）"
+                "0.00004 * 请求数（秒）。平均每个请求所占的时间相当于多少个提示词元（每个 0.00004 秒）？"
+                "（四舍五入的一个数）"
             )
         return (
             f"A step has {case['requests']} requests that get one output token each; it takes "
-            "0.0048 + 0.00004 * tokens + 0.00004 * requests seconds. How many prompt tokens, at 0.00004 s each, is one request's part of this time "
-            "worth? (a number, rounded)"
+            "0.0048 + 0.00004 * tokens + 0.00004 * requests seconds. How many prompt tokens, at 0.00004 s each, is one "
+            "request's part of this time worth? (a number, rounded)"
         )
 
     def answer(self, case: Any) -> int | str:
@@ -61,13 +62,14 @@ class WaitBehindLongOnes(Prediction):
         count, output = len(case["requests"]) - 1, case["requests"][0]["output"]
         if lang == "zh":
             return (
-                f"{count} 个请求在时刻 0 到达，提示 200 个词元，各 {output} 个输出词元；1 毫秒后到达一个"
-                "提示 10、输出 2 的请求。FCFS，一步最多 8 个请求、256 个词元。这个短请求的减速比是多少：小于 10，还是不小于 10？（<10 或 >=10）"
+                f"{count} 个请求在时刻 0 到达，提示 200 个词元，各 {output} 个输出词元；1 毫秒后"
+                "到达一个提示 10、输出 2 的请求。FCFS，一步最多 8 个请求、256 个词元。"
+                "这个短请求的减速比小于 10，还是不小于 10？（<10 或 >=10）"
             )
         return (
-            f"At time 0, {count} requests arrive with 200 prompt tokens and {output} output tokens each; after 1 ms one "
-            "with 10 prompt tokens and 2 output tokens. FCFS, at most 8 requests and 256 tokens per step. Is the slowdown "
-            "of the short one below 10? (<10 or >=10)"
+            f"At time 0, {count} requests arrive with 200 prompt tokens and {output} output tokens each; after 1 ms "
+            "one with 10 prompt tokens and 2 output tokens. FCFS, at most 8 requests and 256 tokens per step. "
+            "Is the slowdown of the short one below 10? (<10 or >=10)"
         )
 
     def answer(self, case: Any) -> int | str:
@@ -119,13 +121,13 @@ class FairUnderFCFS(Prediction):
         first, others = tenants.count(0), max(tenants)
         if lang == "zh":
             return (
-                f"租户 0 在时刻 0 发来 {first} 个相同的请求，另外 {others} 个租户在 1 毫秒后各发来 8 个。FCFS，一步最多 8 个"
-                "请求。直到第一个租户全部完成为止，各租户份额的 Jain 指数是多少？（两位小数）"
+                f"租户 0 在时刻 0 发来 {first} 个相同的请求，另外 {others} 个租户在 1 毫秒后各发来 8 个。FCFS，"
+                "一步最多 8 个请求。直到第一个租户全部完成为止，各租户份额的 Jain 指数是多少？（两位小数）"
             )
+        sent = f"{others} others send 8 requests each" if others > 1 else "another sends 8 requests"
         return (
-            f"Tenant 0 sends {first} equal requests at time 0; after 1 ms, {others} other{'s' if others > 1 else ''} "
-            "send 8 each. FCFS, at most 8 requests per step. What is Jain's index of the tenants' shares, until the first "
-            "tenant has nothing left? (two decimals)"
+            f"Tenant 0 sends {first} equal requests at time 0; after 1 ms, {sent}. FCFS, at most 8 requests per step. "
+            "What is Jain's index of the tenants' shares, until the first tenant has nothing left? (two decimals)"
         )
 
     def answer(self, case: Any) -> int | str:

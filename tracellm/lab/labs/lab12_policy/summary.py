@@ -31,13 +31,14 @@ def summarize(grade: Grade, folder: Path, lang: str) -> str:
         return "\n" + str(texts["unfinished"])
     path = write_board(folder, [entry, Entry.fcfs(grade)])
     rows = [["", *texts["columns"]]]
-    for name, (mine, fcfs) in figures_of(grade).items():
-        rows.append([name, *(f"{mine[figure]:.2f} ({fcfs[figure]:.2f})" for figure in FIGURES)])
-    first = max(len(row[0]) for row in rows)
-    lines = [f"  {row[0]:{first}}" + "".join(f"  {_pad(cell, 16)}" for cell in row[1:]) for row in rows]
+    for check, (mine, fcfs) in figures_of(grade).items():
+        name = check.short_zh if lang == "zh" else check.short_en
+        rows.append([name, *(f"{mine[figure]:.3g} ({fcfs[figure]:.3g})" for figure in FIGURES)])
+    lines = ["  " + _pad(row[0], -10) + "".join(_pad(cell, 16) for cell in row[1:]) for row in rows]
     return "\n".join(["", str(texts["heading"]), *lines, str(texts["score"]).format(score=entry.score, path=path)])
 
 
 def _pad(cell: str, width: int) -> str:
-    """Align a cell to the right; a Chinese character takes two columns."""
-    return " " * (width - len(cell) - sum(ord(character) > 0x2E80 for character in cell)) + cell
+    """Align a cell to the right, or to the left with a negative width; a Chinese character takes two columns."""
+    spaces = " " * (abs(width) - len(cell) - sum(ord(character) > 0x2E80 for character in cell))
+    return spaces + cell if width > 0 else cell + spaces

@@ -112,6 +112,10 @@ def run_workload(case: dict[str, Any], make_queue: Callable[[], Any]) -> dict[st
             scheduler.add_request(request)
         step = scheduler.schedule()
         scheduled = step.num_scheduled_tokens
+        if len(set(scheduler.running)) < len(scheduler.running):
+            twice = next(one for one in scheduler.running if scheduler.running.count(one) > 1)
+            problem = ["twice", round(now, 4), twice.request_id]
+            break
         if not scheduled:
             problem = ["stuck", round(now, 4), len(scheduler.waiting), len(scheduler.running)]
             break
