@@ -1,0 +1,1 @@
+"""Lab 12: a scheduling policy of the student's own."""
