@@ -84,6 +84,7 @@ class StopTokensEndARequest(Recorded):
 
     zh = "请求在遇到结束词元、停止词元、max_tokens 或 max_model_len 时结束，但不早于 min_tokens。"
     group = "stops"
+    cases = 6
 
 
 class RequestsComeAndGo(Recorded):

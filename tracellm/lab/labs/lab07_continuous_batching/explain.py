@@ -1,4 +1,4 @@
-"""Six prompts of different lengths, with a budget of 24 tokens, room for three requests, and few KV cache blocks.
+"""Six prompts of different lengths, with a budget of 20 tokens, room for three requests, and few KV cache blocks.
 
 With the file of a case as argument, its requests instead.
 """
@@ -11,15 +11,15 @@ from tracellm import LLM, SamplingParams
 
 same = [40 + 7 * position % 50 for position in range(20)]
 case: dict[str, Any] = {
-    "max_num_batched_tokens": 24,
+    "max_num_batched_tokens": 20,
     "max_num_seqs": 3,
-    "num_gpu_blocks": 12,
+    "num_gpu_blocks": 11,
     "enable_prefix_caching": True,
     "requests": [
-        {"prompt": [20 + position for position in range(14)], "max_tokens": 6},
+        {"prompt": [20 + position for position in range(30)], "max_tokens": 6},
         {"prompt": same, "max_tokens": 4},
-        {"prompt": [*same, 33, 34, 35, 36, 37, 38], "max_tokens": 12},
-        {"prompt": [60 + position % 30 for position in range(44)], "max_tokens": 3},
+        {"prompt": [*same, 33, 34, 35, 36, 37, 38], "max_tokens": 8},
+        {"prompt": [60 + position % 30 for position in range(30)], "max_tokens": 3},
         {"prompt": [21, 22, 23], "max_tokens": 5},
         {"prompt": [31, 32], "max_tokens": 5},
     ],
@@ -40,7 +40,7 @@ llm = LLM(
     scheduling_policy=case.get("policy", "fcfs"),
 )
 engine, step, added = llm.llm_engine, 0, 0
-while added < len(case["requests"]) or engine.has_unfinished_requests():
+while step < 100 and (added < len(case["requests"]) or engine.has_unfinished_requests()):
     for name, request in enumerate(case["requests"]):
         if name == added and (request.get("add_before_step", 0) <= step or not engine.has_unfinished_requests()):
             params = SamplingParams(temperature=0, max_tokens=request.get("max_tokens", 4), ignore_eos=True)

@@ -56,6 +56,7 @@ class TheLeastUrgentIsPreempted(_Recorded):
     """With the priority policy the least urgent request is preempted, and its tokens of this step are taken back."""
 
     zh = "在优先级策略下，最不紧急的请求被抢占，它在本步已得到的词元被收回。"
+    cases = 7
     group = "priority"
 
 

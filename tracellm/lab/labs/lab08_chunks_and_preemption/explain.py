@@ -14,11 +14,11 @@ case: dict[str, Any] = {
     "long_prefill_token_threshold": 14,
     "num_gpu_blocks": 10,
     "requests": [
-        {"prompt": [20 + position for position in range(21)], "max_tokens": 16},
-        {"prompt": [30 + position for position in range(12)], "max_tokens": 16},
-        {"prompt": [40 + position for position in range(19)], "max_tokens": 14},
-        {"prompt": [21, 22, 23], "max_tokens": 6, "add_before_step": 5},
-        {"prompt": [31, 32, 33], "max_tokens": 6, "add_before_step": 8},
+        {"prompt": [20 + position for position in range(34)], "max_tokens": 14},
+        {"prompt": [30 + position for position in range(12)], "max_tokens": 12},
+        {"prompt": [40 + position for position in range(17)], "max_tokens": 10},
+        {"prompt": [21, 22, 23], "max_tokens": 6, "add_before_step": 4},
+        {"prompt": [31, 32, 33], "max_tokens": 6, "add_before_step": 6},
     ],
 }
 if sys.argv[1:]:
@@ -39,7 +39,7 @@ llm = LLM(
     scheduling_policy=case.get("policy", "fcfs"),
 )
 engine, step, added = llm.llm_engine, 0, 0
-while added < len(case["requests"]) or engine.has_unfinished_requests():
+while step < 100 and (added < len(case["requests"]) or engine.has_unfinished_requests()):
     for name, request in enumerate(case["requests"]):
         if name == added and (request.get("add_before_step", 0) <= step or not engine.has_unfinished_requests()):
             params = SamplingParams(temperature=0, max_tokens=request.get("max_tokens", 4), ignore_eos=True)
