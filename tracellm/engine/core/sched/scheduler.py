@@ -98,13 +98,17 @@ class Scheduler:
             self._schedule_waiting(step)
         elif len(self.waiting) > len(step.preempted_reqs):
             step.waiting_reason = NotScheduledReason.behind(step.preempted_reqs[-1].request_id, ReasonCode.PREEMPTED)
+        scheduler_output = self._make_scheduler_output(step)
+        self._update_after_schedule(scheduler_output)
+        return scheduler_output
 
-        scheduler_output = SchedulerOutput(
+    def _make_scheduler_output(self, step: _Step) -> SchedulerOutput:
+        """Collect the decisions of the step, for the workers and for the reports."""
+        return SchedulerOutput(
             scheduled_new_reqs=[
-                NewRequestData.from_request(request, step.new_blocks[request.request_id].get_block_ids())
-                for request in step.new_reqs
+                NewRequestData.from_request(r, step.new_blocks[r.request_id].get_block_ids()) for r in step.new_reqs
             ],
-            scheduled_cached_reqs=self._make_cached_request_data(step.running_reqs, step.resumed_reqs, step.new_blocks),
+            scheduled_cached_reqs=self._make_cached_request_data(step),
             num_scheduled_tokens=step.num_scheduled_tokens,
             total_num_scheduled_tokens=sum(step.num_scheduled_tokens.values()),
             count_common_prefix_blocks=self._get_num_common_prefix_blocks,
@@ -113,8 +117,6 @@ class Scheduler:
             cut_short=step.cut_short,
             waiting_reason=step.waiting_reason,
         )
-        self._update_after_schedule(scheduler_output)
-        return scheduler_output
 
     def _schedule_running(self, step: _Step) -> None:
         """Schedule the running requests, preempting the last ones when blocks run out."""
@@ -135,12 +137,13 @@ class Scheduler:
             if len(step.preempted_reqs) > num_preempted:
                 index = self.running.index(request)  # under the priority policy, an earlier one may be gone
             index += 1
+            request_id = request.request_id
             step.running_reqs.append(request)
-            step.new_blocks[request.request_id] = new_blocks
-            step.num_scheduled_tokens[request.request_id] = num_new_tokens
+            step.new_blocks[request_id] = new_blocks
+            step.num_scheduled_tokens[request_id] = num_new_tokens
             step.token_budget -= num_new_tokens
             if num_new_tokens < wanted:
-                step.cut_short[request.request_id] = self._cut_short(wanted, num_new_tokens)
+                step.cut_short[request_id] = self._cut_short(wanted, num_new_tokens)
 
         for request in self.running[index:]:
             if wanted := self._get_num_wanted_tokens(request):
@@ -151,10 +154,11 @@ class Scheduler:
                 )
 
     def _get_num_wanted_tokens(self, request: Request) -> int:
-        """Return the number of tokens that a running request could compute in this step."""
+        """Return the number of tokens, prompt and generated, that a request could compute in this step."""
         return request.num_tokens - request.num_computed_tokens
 
     def _chunk(self, wanted: int) -> int:
+        """Return `wanted`, but at most `long_prefill_token_threshold` tokens; 0 means that there is no such limit."""
         return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
 
     def _cut_short(self, wanted: int, num_new_tokens: int) -> CutShort:
@@ -214,7 +218,7 @@ class Scheduler:
                     continue
                 request.status = RequestStatus.WAITING
             computed_blocks, num_computed_tokens = self.kv_cache_manager.get_computed_blocks(request)
-            wanted = request.num_tokens - num_computed_tokens
+            wanted = self._get_num_wanted_tokens(request) - num_computed_tokens
             if not self.scheduler_config.enable_chunked_prefill and self._chunk(wanted) > step.token_budget:
                 step.not_scheduled[request.request_id] = NotScheduledReason.token_budget(
                     self.max_num_scheduled_tokens, step.token_budget, wanted
@@ -273,11 +277,9 @@ class Scheduler:
             return [0] * self.kv_cache_manager.num_kv_cache_groups
         return self.kv_cache_manager.get_num_common_prefix_blocks(self.running[0].request_id)
 
-    def _make_cached_request_data(
-        self, running_reqs: list[Request], resumed_reqs: list[Request], new_blocks: dict[str, KVCacheBlocks]
-    ) -> CachedRequestData:
-        """Collect what changed in the requests that the model runner has."""
-        reqs = running_reqs + resumed_reqs
+    def _make_cached_request_data(self, step: _Step) -> CachedRequestData:
+        """Collect what changed in the requests that the model runner has: the running ones, then the resumed ones."""
+        reqs = step.running_reqs + step.resumed_reqs
         num_output_tokens = [request.num_output_tokens + request.num_output_placeholders for request in reqs]
         prev_step_scheduled_req_ids = self.prev_step_scheduled_req_ids
 
@@ -290,10 +292,10 @@ class Scheduler:
 
         return CachedRequestData(
             req_ids=[request.request_id for request in reqs],
-            resumed_req_ids={request.request_id for request in resumed_reqs},
+            resumed_req_ids={request.request_id for request in step.resumed_reqs},
             new_token_ids=[],
             copy_token_ids=copy_token_ids,
-            new_block_ids=[new_blocks[request.request_id].get_block_ids(allow_none=True) for request in reqs],
+            new_block_ids=[step.new_blocks[request.request_id].get_block_ids(allow_none=True) for request in reqs],
             num_computed_tokens=[request.num_computed_tokens for request in reqs],
             num_output_tokens=num_output_tokens,
         )

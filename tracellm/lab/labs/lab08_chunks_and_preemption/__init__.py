@@ -1,0 +1,1 @@
+"""Lab 8: chunked prefill, limits and preemption."""

@@ -1,0 +1,54 @@
+"""Five requests with long prompts and outputs, a budget of 20 tokens, chunks of at most 14, and nine blocks.
+
+With the file of a case as argument, its requests instead.
+"""
+
+import json
+import sys
+from typing import Any
+
+from tracellm import LLM, SamplingParams
+
+case: dict[str, Any] = {
+    "max_num_batched_tokens": 20,
+    "long_prefill_token_threshold": 14,
+    "num_gpu_blocks": 10,
+    "requests": [
+        {"prompt": [20 + position for position in range(34)], "max_tokens": 14},
+        {"prompt": [30 + position for position in range(12)], "max_tokens": 12},
+        {"prompt": [40 + position for position in range(17)], "max_tokens": 10},
+        {"prompt": [21, 22, 23], "max_tokens": 6, "add_before_step": 4},
+        {"prompt": [31, 32, 33], "max_tokens": 6, "add_before_step": 6},
+    ],
+}
+if sys.argv[1:]:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        case = json.load(file)
+    if "limits" in case:
+        case |= case["limits"][0]
+
+llm = LLM(
+    block_size=case.get("block_size", 8),
+    max_model_len=case.get("max_model_len", 64),
+    num_gpu_blocks_override=case.get("num_gpu_blocks", 64),
+    max_num_batched_tokens=case.get("max_num_batched_tokens", 64),
+    max_num_seqs=case.get("max_num_seqs", 8),
+    enable_prefix_caching=case.get("enable_prefix_caching", False),
+    enable_chunked_prefill=case.get("enable_chunked_prefill", True),
+    long_prefill_token_threshold=case.get("long_prefill_token_threshold", 0),
+    scheduling_policy=case.get("policy", "fcfs"),
+)
+engine, step, added = llm.llm_engine, 0, 0
+while step < 100 and (added < len(case["requests"]) or engine.has_unfinished_requests()):
+    for name, request in enumerate(case["requests"]):
+        if name == added and (request.get("add_before_step", 0) <= step or not engine.has_unfinished_requests()):
+            params = SamplingParams(temperature=0, max_tokens=request.get("max_tokens", 4), ignore_eos=True)
+            prompt = {"prompt_token_ids": request["prompt"]}
+            engine.add_request(str(name), prompt, params, priority=request.get("priority", 0))
+            added += 1
+        if request.get("abort_before_step") == step:
+            engine.abort_request([str(name)])
+    for output in engine.step():
+        if output.finished:
+            print(f"request {output.request_id}: {output.outputs[0].token_ids}")
+    step += 1
