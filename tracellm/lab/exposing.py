@@ -61,7 +61,13 @@ def expose(lab: Lab, mutant: Mutant, name: str, case: Any) -> Failure | None:
     check = find_check(lab, name)
     with tempfile.TemporaryDirectory() as place:
         right, wrong = (
-            run_cases(mutant_folder(lab, one, Path(place, label)), lab.number, [(name, case)], processes=lab.processes)
+            run_cases(
+                mutant_folder(lab, one, Path(place, label)),
+                lab.number,
+                [(name, case)],
+                processes=lab.processes,
+                limits=lab.limits,
+            )
             for label, one in (("engine", None), ("broken", mutant))
         )
     (expected,) = right.outcomes

@@ -98,9 +98,10 @@ def grade(
         folder: the student's folder, with `lab.json`.
         seed: seed of the cases; `public`, or a teacher's.
         checks: the checks to run; by default all.
-        limits: limits of the student's process.
+        limits: limits of the student's process; by default the lab's.
         shrink: look for smaller cases that fail.
     """
+    limits = limits or lab.limits
     chosen = lab.checks if checks is None else tuple(checks)
     work = [(check, index, case) for check in chosen for index, case in enumerate(make_cases(check, seed))]
     ran = run_cases(

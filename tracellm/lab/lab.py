@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from tracellm.lab.checks import Check
+from tracellm.lab.sandbox.run import Limits
 from tracellm.lab.source import make_starter
 
 __all__ = ["Lab", "LabFile", "Mutant", "Translated", "find_lab", "load_labs"]
@@ -55,6 +56,8 @@ class LabFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Qualified names of the functions to write."""
     removed: tuple[str, ...] = ()
     """Qualified names of helpers that a starter leaves out."""
+    twins: tuple[str, ...] = ()
+    """Qualified names of functions that stay, and share statements with those to write."""
 
     @property
     def name(self) -> str:
@@ -120,6 +123,8 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[LabFile, ...] = ()
     processes: bool = False
     """True if its checks start processes of the engine."""
+    limits: Limits = Limits()
+    """Limits of the student's process; `[limits]` names those that differ from the default."""
 
     @property
     def folder(self) -> Path:
