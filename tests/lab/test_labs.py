@@ -71,8 +71,10 @@ def test_no_statement_of_the_reference_is_left_in_a_starter(lab: Lab, file: LabF
     before, after = list(statements(whole)), list(statements(starter))
     cut = {text for text in before if before.count(text) > after.count(text)}
     left = {text for text in cut if text in after and len(text) > 40 and not text.startswith(("raise", "return"))}
-    assert left == set()
-    assert sum(text == "raise NotImplementedError" for text in after) == len(file.functions)
+    shared = {text for body in take_bodies(file.source(), file.twins).values() for text in body.splitlines()}
+    assert left - {text.strip() for text in shared} == set()
+    empty = "raise NotImplementedError"
+    assert after.count(empty) - before.count(empty) == len(file.functions)
 
 
 @pytest.mark.parametrize("lab", WRITING, ids=name_of)

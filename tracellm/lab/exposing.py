@@ -67,7 +67,13 @@ def expose(lab: Lab, mutant: Mutant, name: str, case: Any) -> Failure | None:
         raise CaseError("shape", error=error) from None
     with tempfile.TemporaryDirectory() as place:
         right, wrong = (
-            run_cases(mutant_folder(lab, one, Path(place, label)), lab.number, [(name, case)], processes=lab.processes)
+            run_cases(
+                mutant_folder(lab, one, Path(place, label)),
+                lab.number,
+                [(name, case)],
+                processes=lab.processes,
+                limits=lab.limits,
+            )
             for label, one in (("engine", None), ("broken", mutant))
         )
     (expected,), (outcome,) = right.outcomes, wrong.outcomes

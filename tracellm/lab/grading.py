@@ -109,11 +109,12 @@ def grade(
         folder: the student's folder.
         seed: seed of the cases; `public`, or a teacher's.
         checks: the checks to run; by default all.
-        limits: limits of the student's process.
+        limits: limits of the student's process; by default the lab's.
         shrink: look for smaller cases that fail.
         shrink_seconds: time for that; None for a fixed number of rounds, so that the result is always the same.
         twist: the twist of the lab that gives the expected outputs instead of the engine.
     """
+    limits = limits or lab.limits
     chosen = lab.checks if checks is None else tuple(checks)
     work = [(check, index, case) for check in chosen for index, case in enumerate(make_cases(check, seed))]
     results = {check.name: CheckResult(check, check.cases) for check in chosen}

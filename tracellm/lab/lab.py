@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 
 from tracellm.lab.checks import Check
+from tracellm.lab.sandbox.run import Limits
 from tracellm.lab.source import make_starter
 
 __all__ = ["Lab", "LabFile", "Mutant", "Translated", "find_lab", "load_labs"]
@@ -56,6 +57,8 @@ class LabFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Qualified names of the functions to write."""
     removed: tuple[str, ...] = ()
     """Qualified names of helpers that a starter leaves out."""
+    twins: tuple[str, ...] = ()
+    """Qualified names of functions that stay, and share statements with those to write."""
 
     @property
     def name(self) -> str:
@@ -123,6 +126,8 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files with answers instead of code, which the lab's `sheets.py` makes for a seed."""
     processes: bool = False
     """True if its checks start processes of the engine."""
+    limits: Limits = Limits()
+    """Limits of the student's process; `[limits]` names those that differ from the default."""
 
     @property
     def folder(self) -> Path:

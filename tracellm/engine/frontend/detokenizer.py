@@ -125,11 +125,11 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         return text
 
     def _step(self, token_id: int) -> str | None:
+        """Return the text that this token completes, or None. Invalid bytes never raise; their text may be left out."""
         try:
             return self.stream.step(self.tokenizer, token_id)
         except Exception as error:
-            # With byte fallback, invalid bytes can change how earlier bytes decode, and the stream fails. Continue from
-            # this token without their text, as vLLM does.
+            # With byte fallback, invalid bytes can change how earlier bytes decode. Leave them out, as vLLM does.
             if "Invalid prefix" not in str(error):
                 raise
             self.stream = self._new_stream()

@@ -1,0 +1,1 @@
+"""Lab 9: incremental detokenization and stop strings."""
