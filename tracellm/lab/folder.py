@@ -1,4 +1,4 @@
-"""The student's folder of a lab: starter files, README, `explain.py`, and `lab.json` with the state."""
+"""The student's folder of a lab: starter files, answer sheets, README, `explain.py`, and `lab.json` with the state."""
 
 import json
 import secrets
@@ -45,7 +45,7 @@ class LabFolder:
 
 
 def make_folder(lab: Lab, path: Path, lang: str, *, seed: str | None = None) -> LabFolder:
-    """Create a lab's folder with its starter files.
+    """Create a lab's folder with its starter files, and its answer sheets.
 
     Raises:
         FileExistsError: the folder exists and is not empty.
@@ -60,6 +60,8 @@ def make_folder(lab: Lab, path: Path, lang: str, *, seed: str | None = None) -> 
     if script.is_file():
         (path / "explain.py").write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
     made = LabFolder(path, lab, seed or secrets.token_hex(4))
+    for name, text in lab.make_sheets(made.seed, lang).items():
+        (path / name).write_text(text, encoding="utf-8")
     made.save()
     return made
 

@@ -118,6 +118,8 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     invariant: Translated
     """The sentence that the student's code must make true, stated before anything else."""
     files: tuple[LabFile, ...] = ()
+    sheets: tuple[str, ...] = ()
+    """Files with answers instead of code, which the lab's `sheets.py` makes for a seed."""
     processes: bool = False
     """True if its checks start processes of the engine."""
 
@@ -154,6 +156,13 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def readme(self, lang: str) -> str:
         """Return the lab's README in a language."""
         return (self.folder / ("README.zh.md" if lang == "zh" else "README.md")).read_text(encoding="utf-8")
+
+    def make_sheets(self, seed: str, lang: str) -> dict[str, str]:
+        """Return the texts of the answer sheets with which a student of this seed begins, by file name."""
+        if not self.sheets:
+            return {}
+        made: dict[str, str] = importlib.import_module(f"{self.package}.sheets").make_sheets(seed, lang)
+        return made
 
     def hints(self, lang: str) -> list[str]:
         """Return the three hints of the README, from the vaguest to the clearest."""

@@ -87,8 +87,12 @@ def start(number: int, chosen: Path | None, lang: Language) -> int:
     except OSError as error:
         raise CommandError("lab_unwritable", path=path, reason=error.strerror or error) from None
     print_out(text(lang, "lab.started", number=number, title=lab.title[lang], path=path, invariant=lab.invariant[lang]))
+    if lab.files:
+        print_out(text(lang, "lab.started.functions"))
     for file in lab.files:
         print_out(f"  {path / file.name}: {', '.join(file.functions)}")
+    if lab.sheets:
+        print_out(text(lang, "lab.started.sheets", names=", ".join(str(path / name) for name in lab.sheets)))
     print_out(text(lang, "lab.started.next", number=number, path=path))
     if folder.lab.predictions:
         print_out(text(lang, "lab.started.predict", number=number))
@@ -133,8 +137,13 @@ def check(
 
 
 def _modified(folder: LabFolder) -> list[float]:
-    paths = [folder.path / file.name for file in folder.lab.files]
+    paths = [folder.path / name for name in _written(folder.lab)]
     return [path.stat().st_mtime if path.exists() else 0.0 for path in paths]
+
+
+def _written(lab: Lab) -> list[str]:
+    """Return the names of the files that a student of a lab writes in."""
+    return [*(file.name for file in lab.files), *lab.sheets]
 
 
 def _case_of(lab: Lab, case: str) -> tuple[Check, int | None]:
@@ -267,6 +276,9 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
     folder.save()
     runs = folder.path / "runs" / (case or "script").replace(":", "-")
     yours = record(script, runs / "yours", lang, folder=folder.path, case=chosen_case)
+    if not folder.lab.files:  # the student's run is the engine's
+        print_out(text(lang, "lab.explain.yours", link=yours.link(step)))
+        return 0 if yours.status == 0 else 1
     reference = record(script, runs / "reference", lang, case=chosen_case)
     if yours.error:
         print_out(text(lang, "lab.explain.failed", error=visible(yours.error)))
@@ -292,8 +304,8 @@ def submit(number: int, chosen: Path | None, out: Path | None, lang: Language) -
     """
     folder = folder_of(lab_of(number), chosen)
     target = out or Path(f"{default_folder(folder.lab).name}.zip")
-    extra = [name for name in (LAB_FILE, EXPOSED_FILE, "answers.toml", "diagram.mmd") if (folder.path / name).is_file()]
-    names = [*(file.name for file in folder.lab.files), *extra]
+    extra = [name for name in (LAB_FILE, EXPOSED_FILE) if (folder.path / name).is_file()]
+    names = [*_written(folder.lab), *extra]
     try:
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:

@@ -64,7 +64,9 @@ Examples:
     "lab.state.started": "started, in {folder}",
     "lab.state.checked": "{passed} of {total} cases, in {folder}",
     "lab.list.next": "Begin with: tracellm lab start N",
-    "lab.started": "Lab {number}, {title}, is in {path}. Its invariant:\n  {invariant}\nWrite these functions:",
+    "lab.started": "Lab {number}, {title}, is in {path}. Its invariant:\n  {invariant}",
+    "lab.started.functions": "Write these functions:",
+    "lab.started.sheets": "Fill in: {names}",
     "lab.started.next": "Read {path}/README.md. Then: tracellm lab check {number}",
     "lab.started.predict": "Before the first run, answer the questions: tracellm lab predict {number}",
     # check
@@ -207,7 +209,9 @@ ZH = {
     "lab.state.started": "已开始，位于 {folder}",
     "lab.state.checked": "{passed}/{total} 个用例通过，位于 {folder}",
     "lab.list.next": "开始：tracellm lab start N",
-    "lab.started": "实验 {number}“{title}”位于 {path}。它的不变量：\n  {invariant}\n请实现以下函数：",
+    "lab.started": "实验 {number}“{title}”位于 {path}。它的不变量：\n  {invariant}",
+    "lab.started.functions": "请实现以下函数：",
+    "lab.started.sheets": "请填写：{names}",
     "lab.started.next": "先读 {path}/README.md，然后：tracellm lab check {number}",
     "lab.started.predict": "第一次运行之前，请回答问题：tracellm lab predict {number}",
     # check
