@@ -356,7 +356,9 @@ def _metadata(rows: Sequence[dict[str, Any]], max_num_logprobs: int | None = Non
     vocab_size = len(rows[0]["logits"])
     processors = LogitsProcessors(len(rows), vocab_size, torch.device("cpu"))
     params = {min_p: SamplingParams(min_p=min_p) for min_p in {row["min_p"] for row in rows}}
-    added = [(number, params[row["min_p"]], []) for number, row in enumerate(rows)]
+    added: list[tuple[int, SamplingParams, list[int]]] = [
+        (number, params[row["min_p"]], []) for number, row in enumerate(rows)
+    ]
     processors.update_state(BatchUpdate(len(rows), [], added))
     penalties = any(row.get("repetition", 1) != 1 for row in rows)
     width = max((len(row["prompt"]) for row in rows), default=0) if penalties else 0

@@ -4,7 +4,7 @@ from tracellm import LLM, SamplingParams
 
 parameters = [
     SamplingParams(temperature=0, max_tokens=10, ignore_eos=True),
-    SamplingParams(temperature=0, repetition_penalty=1.8, max_tokens=10, ignore_eos=True),
+    SamplingParams(temperature=1.5, seed=2, repetition_penalty=2.0, max_tokens=10, ignore_eos=True),
     SamplingParams(temperature=0, frequency_penalty=1.5, presence_penalty=0.5, max_tokens=10, ignore_eos=True),
     SamplingParams(temperature=1.5, seed=1, max_tokens=10, ignore_eos=True),
     SamplingParams(temperature=1.5, top_k=20, top_p=0.8, seed=1, max_tokens=10, ignore_eos=True),

@@ -20,8 +20,8 @@ class _TopKTopP(Prediction):
         second = random.randint(18, 24)
         percent = [100 - second - sum(tail), second, *tail]
         top_k = random.choice((3, 4))
-        second_last = sum(percent[: top_k - 1]) / sum(percent[:top_k])
-        return {"percent": percent, "top_k": top_k, "top_p": math.floor(100 * second_last - 1) / 100}
+        share = sum(percent[: random.randint(1, top_k - 1)]) / sum(percent[:top_k])
+        return {"percent": percent, "top_k": top_k, "top_p": math.floor(100 * share - 1) / 100}
 
     def question(self, case: Any, lang: str) -> str:
         """See `Prediction`."""
@@ -81,8 +81,8 @@ class _Penalties(Prediction):
         if lang == "zh":
             return (
                 f"某 token 的 logit 为 {case['logit']}，在提示中出现 {case['prompt']} 次，在输出中出现 {case['count']} "
-                f"次。repetition_penalty=2、frequency_penalty={case['frequency']}、presence_penalty={case['presence']} 之后"
-                "它的 logit 是多少？（整数）"
+                f"次。repetition_penalty=2、frequency_penalty={case['frequency']}、presence_penalty={case['presence']} "
+                "之后它的 logit 是多少？（整数）"
             )
         return (
             f"A token with logit {case['logit']} is {case['prompt']} times in the prompt and {case['count']} times in "
@@ -96,10 +96,13 @@ class _Penalties(Prediction):
 
         from tracellm.engine.sample.ops import apply_all_penalties
 
-        penalties = (torch.tensor([float(value)]) for value in (case["presence"], case["frequency"], 2))
+        presence, frequency, repetition = (
+            torch.tensor([float(value)]) for value in (case["presence"], case["frequency"], 2)
+        )
         prompt = torch.zeros(1, case["prompt"], dtype=torch.int64)
         logits = torch.tensor([[float(case["logit"]), 0.0]])
-        return round(apply_all_penalties(logits, prompt, *penalties, [[0] * case["count"]])[0, 0].item())
+        left = apply_all_penalties(logits, prompt, presence, frequency, repetition, [[0] * case["count"]])
+        return round(left[0, 0].item())
 
     def reason(self, case: Any, lang: str) -> str:
         """See `Prediction`."""
