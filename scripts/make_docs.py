@@ -6,7 +6,8 @@ docs/vllm.md show their own runs (client_docs.py, server_docs.py, vllm_docs.py).
 own scripts (understand_docs.py), as has docs/compare.md. The tables of docs/spans.md come from the catalog
 (span_docs.py), those of docs/reading.md from the files (reading_docs.py), docs/cli.md and docs/settings.md from the
 commands and the engine's arguments (reference_docs.py), the pages of docs/gallery from runs (gallery.py), those of
-docs/course from the labs (course_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if a page differs from a run.
+docs/course from the labs (course_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if a page differs
+from a run.
 """
 
 import ast

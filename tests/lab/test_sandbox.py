@@ -16,7 +16,8 @@ import pytest
 from tests.lab.support import folder_of
 from tracellm.lab.grading import Grade, grade
 from tracellm.lab.lab import Lab, find_lab
-from tracellm.lab.sandbox.run import Limits, run_cases
+from tracellm.lab.sandbox.limits import Limits
+from tracellm.lab.sandbox.run import run_cases
 
 FOUND = find_lab(5)
 assert FOUND is not None

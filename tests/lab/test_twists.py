@@ -10,7 +10,7 @@ from tests.lab.test_teaching import pack, run
 from tracellm.lab.folder import open_folder
 from tracellm.lab.grading import grade
 from tracellm.lab.lab import find_lab
-from tracellm.lab.sandbox.run import Limits
+from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.teaching.twists import (
     TWIST_FILE,
     Twist,

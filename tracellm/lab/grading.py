@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tracellm.lab.checks import Check, Failure, make_cases
 from tracellm.lab.lab import Lab
 from tracellm.lab.sandbox.jail import Isolation
+from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Tampered, Value
-from tracellm.lab.sandbox.run import Limits, Sandboxed, run_cases
+from tracellm.lab.sandbox.run import Sandboxed, run_cases
 from tracellm.report.texts import text
 
 if TYPE_CHECKING:

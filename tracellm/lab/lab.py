@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from tracellm.lab.checks import Check
-from tracellm.lab.sandbox.run import Limits
+from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.source import make_starter
 
 __all__ = ["Lab", "LabFile", "Mutant", "Translated", "find_lab", "load_labs"]

@@ -10,7 +10,7 @@ from tracellm.lab.folder import LabFolder
 from tracellm.lab.grading import Grade, grade
 from tracellm.lab.lab import find_lab
 from tracellm.lab.predictions import Prediction
-from tracellm.lab.sandbox.run import Limits
+from tracellm.lab.sandbox.limits import Limits
 
 if TYPE_CHECKING:
     from tracellm.lab.teaching.twists import Twist

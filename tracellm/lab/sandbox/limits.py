@@ -1,15 +1,40 @@
-"""Limits that a process sets for itself before it runs a student's code."""
+"""Limits of a student's process, and the part of them that it sets for itself before it runs the code."""
 
 import os
 import resource
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["limit", "num_threads"]
+from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation
+
+__all__ = ["Limits", "limit", "num_threads"]
 
 _LARGEST_FILE = 64 << 20
 _MOST_THREADS = 256
 """Threads of this user beyond those that run already; root is exempt."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a student's process."""
+
+    case_seconds: float = 4.0
+    """Wall time of one case, beyond the start of the process."""
+    total_seconds: float = 12.0
+    """Wall time of all cases."""
+    start_seconds: float = 15.0
+    """Wall time of the start, in which the engine's libraries are imported."""
+    memory: int = 4 << 30
+    """Bytes of address space of one process, and of memory of all."""
+    output: int = 1 << 20
+    """Bytes that may be printed."""
+    processes: int = 48
+    """Processes beside the first."""
+    restarts: int = 2
+    """Processes started anew after a case has ended one."""
+    isolation: Isolation = ISOLATIONS[0]
+    """Strongest kind of isolation to try."""
 
 
 def limit(memory: int, seconds: int, threads: int) -> None:

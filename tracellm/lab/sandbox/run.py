@@ -20,6 +20,7 @@ import msgspec
 
 from tracellm.lab.lab import LabFile, find_lab
 from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation, descendants
+from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.sandbox.outcomes import (
     Begun,
     Ended,
@@ -32,7 +33,7 @@ from tracellm.lab.sandbox.outcomes import (
     Work,
 )
 
-__all__ = ["Limits", "Sandboxed", "run_cases"]
+__all__ = ["Sandboxed", "run_cases"]
 
 _MOST_RESULTS = 16 << 20
 _KEPT_OUTPUT = 16 << 10
@@ -49,28 +50,6 @@ _TOKEN = "TRACELLM_SANDBOX"
 
 _weakest_needed: list[Isolation] = [ISOLATIONS[0]]
 """Kind of isolation that worked in this process before; only here does a weaker one replace it."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a student's process."""
-
-    case_seconds: float = 4.0
-    """Wall time of one case, beyond the start of the process."""
-    total_seconds: float = 12.0
-    """Wall time of all cases."""
-    start_seconds: float = 15.0
-    """Wall time of the start, in which the engine's libraries are imported."""
-    memory: int = 4 << 30
-    """Bytes of address space of one process, and of memory of all."""
-    output: int = 1 << 20
-    """Bytes that may be printed."""
-    processes: int = 48
-    """Processes beside the first."""
-    restarts: int = 2
-    """Processes started anew after a case has ended one."""
-    isolation: Isolation = ISOLATIONS[0]
-    """Strongest kind of isolation to try."""
 
 
 @dataclass

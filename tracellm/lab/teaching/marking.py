@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tracellm.lab.checks import Failure
 from tracellm.lab.grading import both
 from tracellm.lab.lab import Lab
-from tracellm.lab.sandbox.run import Limits
+from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.scoring import EXPOSED, HIDDEN, PREDICTED, PUBLIC, Part, Score, score
 from tracellm.lab.teaching.submissions import Submission, SubmissionError, stage
 

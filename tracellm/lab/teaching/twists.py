@@ -25,8 +25,9 @@ import msgspec
 from tracellm.lab.checks import Check, make_cases
 from tracellm.lab.folder import LabFolder, make_folder
 from tracellm.lab.lab import Lab, LabFile, Translated, find_lab
+from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.sandbox.outcomes import Value
-from tracellm.lab.sandbox.run import Limits, run_cases
+from tracellm.lab.sandbox.run import run_cases
 
 __all__ = ["TWIST_FILE", "Twist", "TwistError", "hand_out", "make_twist", "open_twist", "read_handout", "templates"]
 
