@@ -5,6 +5,7 @@ them, with the reason.
 """
 
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def test_an_endless_import_is_ended_once(tmp_path: Path) -> None:
     """A file that never finishes its import gets the verdict for all cases from one process."""
     limits = Limits(start_seconds=3)
     found = verdict(graded(attack(tmp_path, "while True: pass"), limits))
-    assert found == "while your file was imported: no result after 3 s: an endless loop?"
+    assert re.fullmatch(r"while your file was imported: no result after \d+ s: an endless loop\?", found)
 
 
 @pytest.mark.parametrize("statement", ["import os; os._exit(0)", "import sys; sys.exit(0)", "raise SystemExit"])
