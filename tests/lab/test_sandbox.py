@@ -52,11 +52,11 @@ def namespaces(tmp_path: Path) -> None:
 
 
 def processes() -> set[int]:
-    """Return the processes that belong to a sandbox."""
-    found = set()
+    """Return the processes that belong to a sandbox of this process."""
+    found, token = set(), f"TRACELLM_SANDBOX={os.getpid()}-".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if b"TRACELLM_SANDBOX=" in path.read_bytes():
+            if token in path.read_bytes():
                 found.add(int(path.parent.name))
         except OSError:
             continue

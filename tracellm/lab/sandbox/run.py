@@ -141,7 +141,7 @@ class _Process:
         self._data = b""
         self._begun: int | None = None
         self._wall_before, self._cpu_before = time.monotonic(), 0.0
-        self._token = f"{_TOKEN}={secrets.token_hex(16)}"
+        self._token = f"{_TOKEN}={os.getpid()}-{secrets.token_hex(16)}"
         data = msgspec.msgpack.encode(work)
         self._results, write_end = os.pipe()
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
