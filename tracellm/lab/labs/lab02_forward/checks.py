@@ -660,9 +660,9 @@ class _Model:
                 parameter.data = torch.cat(pieces)
         self._blocks_each = -(-length // _BLOCK_SIZE)
         shape = (2, len(case["prompts"]) * self._blocks_each, _BLOCK_SIZE, case["kv_heads"], case["head_size"])
-        for module in self.model.modules():
-            if hasattr(module, "impl"):  # an Attention
-                module.kv_cache = torch.zeros(shape)
+        for attention in self.model.modules():
+            if hasattr(attention, "impl"):
+                attention.kv_cache = torch.zeros(shape)
 
     def step(self, lengths: list[int], before: int = 0) -> Any:
         """Return a context in which each sequence adds `lengths` tokens to its `before` earlier ones."""
