@@ -15,8 +15,6 @@ from tracellm.lab.labs.lab12_policy.workloads import long, measure, medium, run_
 __all__ = ["CHECKS", "Workload", "is_complete", "run_fcfs"]
 
 _MOST_OVERTAKING = 1000
-_MOST_TIME = 1.4
-"""Total time of a workload, as a multiple of that under FCFS."""
 
 
 def _make_queue() -> Any:
@@ -331,6 +329,8 @@ class Workload(Check):
     """Name of the figure that must be better than under FCFS; "" for none."""
     gain = 0.5
     """Part of the reference's gain that is wanted."""
+    most_time = 1.4
+    """Longest total time, as a multiple of that under FCFS."""
     label_en, label_zh = "", ""
     short_en, short_zh = "", ""
     """Name of the workload in tables."""
@@ -344,11 +344,11 @@ class Workload(Check):
         if failure := _unfinished(case, output):
             return failure
         fcfs, got, reference = (measure(case, one) for one in (run_fcfs(case), output, expected))
-        if got["total"] > _MOST_TIME * fcfs["total"]:
+        if got["total"] > self.most_time * fcfs["total"]:
             return Failure(
                 f"all requests together take {got['total']:.2f} s, and {fcfs['total']:.2f} s under FCFS; "
-                f"at most {_MOST_TIME} times as much is allowed",
-                f"全部请求共用 {got['total']:.2f} 秒，FCFS 下为 {fcfs['total']:.2f} 秒；最多允许 {_MOST_TIME} 倍",
+                f"at most {self.most_time} times as much is allowed",
+                f"全部请求共用 {got['total']:.2f} 秒，FCFS 下为 {fcfs['total']:.2f} 秒；最多允许 {self.most_time} 倍",
             )
         if not self.figure:
             return None
@@ -399,10 +399,11 @@ def _unfinished(case: Any, output: Any) -> Failure | None:
 
 
 class EveryRequestEnds(Workload):
-    """Where blocks are few and requests are preempted, each gets all its tokens, in about the time of FCFS."""
+    """Where blocks are few and requests are preempted, each gets all its tokens, in at most twice the time of FCFS."""
 
-    zh = "块很少、请求被抢占并放回时，每个请求仍得到全部词元，总时间与 FCFS 相近。"
+    zh = "块很少、请求被抢占并放回时，每个请求仍得到全部词元，总时间不超过 FCFS 的两倍。"
     short_en, short_zh = "mixed", "混合"
+    most_time = 2.0  # which requests are preempted is a matter of luck
 
     def make(self, random: Random) -> Any:
         """See `Check`."""
