@@ -20,7 +20,7 @@ _hanging: list[Any] = []
 """Threads that hang, and their contexts."""
 
 
-def guarded(function: Callable[[], Any], seconds: float = _HANG_SECONDS) -> Any:
+def guarded(function: Callable[[], Any], seconds: float | None = None) -> Any:
     """Return the result of a function, raise its error, or raise TimeoutError if it hangs; then its thread stays."""
     result: Future[Any] = Future()
 
@@ -32,7 +32,7 @@ def guarded(function: Callable[[], Any], seconds: float = _HANG_SECONDS) -> Any:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(min(seconds, _NEXT_HANG_SECONDS) if _hanging else seconds)
+    thread.join(seconds or (_NEXT_HANG_SECONDS if _hanging else _HANG_SECONDS))
     if thread.is_alive():
         _hanging.append(thread)
         raise TimeoutError

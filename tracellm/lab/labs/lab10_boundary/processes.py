@@ -16,7 +16,7 @@ __all__ = ["NUM_BLOCKS", "in_process", "run_abort", "run_generation", "run_kill"
 NUM_BLOCKS = 16
 """Blocks of the KV cache that requests may have."""
 
-_HANG_SECONDS = 10.0
+_HANG_SECONDS = 15.0
 """Time after which a call that needs a second at most counts as hanging."""
 
 _SETTINGS: dict[str, Any] = {"max_model_len": 128, "num_gpu_blocks_override": NUM_BLOCKS + 1}
