@@ -22,9 +22,9 @@ class Limits:
     case_seconds: float = 4.0
     """Wall time of one case, beyond the start of the process."""
     total_seconds: float = 12.0
-    """Wall time of all cases."""
-    start_seconds: float = 15.0
-    """Wall time of the start, in which the engine's libraries are imported."""
+    """Wall time of all cases, from the beginning of the first."""
+    start_seconds: float = 30.0
+    """Wall time of the start, in which the engine's libraries and the student's files are imported."""
     memory: int = 4 << 30
     """Bytes of address space of one process, and of memory of all."""
     output: int = 1 << 20

@@ -89,24 +89,25 @@ def run_cases(
         files = () if known is None else known.files
     modules = {file.module: file.name for file in files}
     limits = limits or Limits()
-    seconds = limits.total_seconds * (3 if processes else 1)
-    result, deadline = Sandboxed(), time.monotonic() + seconds
-    restarts = 0
-    while len(result.outcomes) < len(cases) and restarts <= limits.restarts and time.monotonic() < deadline:
+    left = seconds = limits.total_seconds * (3 if processes else 1)
+    result, restarts = Sandboxed(), 0
+    while len(result.outcomes) < len(cases) and restarts <= limits.restarts and left > 0:
         strongest = max(_weakest_needed[0], limits.isolation, key=ISOLATIONS.index)
         work = Work(
             str(folder.resolve()),
             lab,
             list(cases[len(result.outcomes) :]),
             limits.memory,
-            int(seconds) + 5,
+            int(seconds + limits.start_seconds),
             secrets.token_bytes(16),
             strongest,
             modules,
+            _kernels_folder(),
             checks,
         )
-        run = _Process(work, limits, deadline)
+        run = _Process(work, limits, left)
         run.watch()
+        left -= run.used
         if run.isolation is None and strongest != ISOLATIONS[-1] and not run.timed_out:
             _weakest_needed[0] = ISOLATIONS[ISOLATIONS.index(strongest) + 1]
             continue  # no code of the student has run
@@ -120,6 +121,12 @@ def run_cases(
     return result
 
 
+def _kernels_folder() -> str:
+    """Return the folder in which the engine keeps its compiled kernels."""
+    own = os.environ.get("TRACELLM_KERNEL_CACHE")
+    return os.path.expanduser(own or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tracellm/kernels"))
+
+
 def _is_for_all(outcome: Outcome) -> bool:
     """Return whether an outcome holds for all further cases, too."""
     return isinstance(outcome, NotLoaded | Tampered) or (isinstance(outcome, Ended) and outcome.loading)
@@ -128,12 +135,13 @@ def _is_for_all(outcome: Outcome) -> bool:
 class _Process:
     """One process: starts it, reads its results and its output, and ends it."""
 
-    def __init__(self, work: Work, limits: Limits, deadline: float) -> None:
+    def __init__(self, work: Work, limits: Limits, seconds: float) -> None:
         self.outcomes: list[Outcome] = []
         self.printed = b""
         self.isolation: Isolation | None = None
         self.timed_out = False
-        self._limits, self._deadline, self._num_cases, self._word = limits, deadline, len(work.cases), work.word
+        self._limits, self._seconds, self._num_cases, self._word = limits, seconds, len(work.cases), work.word
+        self._first: float | None = None
         self._num_printed = 0
         self._data = b""
         self._begun: int | None = None
@@ -144,7 +152,7 @@ class _Process:
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         search = [_PACKAGE_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"PYTHONPATH": os.pathsep.join(search), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"}
-        own |= {"OMP_NUM_THREADS": "1", "HOME": "/tmp", "TRACELLM_CXX": "none"}
+        own |= {"OMP_NUM_THREADS": "1", "HOME": "/tmp", "TRACELLM_KERNEL_CACHE": work.kernels}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tracellm.lab.sandbox.worker", str(write_end)],
             stdin=subprocess.PIPE,
@@ -196,6 +204,11 @@ class _Process:
         os.close(self._results)
         self._process.stdout.close()
 
+    @property
+    def used(self) -> float:
+        """Seconds since the first case began."""
+        return 0.0 if self._first is None else time.monotonic() - self._first
+
     def _complete(self) -> bool:
         return len(self.outcomes) >= self._num_cases or bool(self.outcomes and _is_for_all(self.outcomes[-1]))
 
@@ -221,6 +234,7 @@ class _Process:
                 self.isolation, self._since = message.isolation, time.monotonic()
             elif isinstance(message, Begun):
                 self._begun, self._since = message.index, time.monotonic()
+                self._first = self._first or self._since
             elif self._begun == len(self.outcomes) or isinstance(message, NotLoaded | Tampered):
                 self.outcomes.append(message)
             else:
@@ -230,7 +244,7 @@ class _Process:
     def _check_limits(self) -> Ended | None:
         now, limits = time.monotonic(), self._limits
         allowed = limits.start_seconds if self._begun is None else limits.case_seconds
-        if now - self._since > allowed or now > self._deadline:
+        if now - self._since > allowed or self.used > self._seconds:
             return Ended("timeout", f"{min(now - self._since, allowed):.0f}")
         if self._num_printed > limits.output:
             return Ended("output", str(limits.output))
