@@ -193,11 +193,11 @@ def _build(libc: ctypes.CDLL, folder: Path, files: Mapping[str, bytes], copies: 
     for place in (Path("/tmp"), Path("/dev/shm"), folder):
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o1777)
-    for path, content in {**copies, **{folder / name: content for name, content in files.items()}}.items():
-        if not path.exists():  # else it is in a folder that is shown
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod(0o755)
+    for copy, content in [*copies.items(), *((folder / name, content) for name, content in files.items())]:
+        if not copy.exists():  # else it is in a folder that is shown
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
+            copy.chmod(0o755)
     _call(libc.umount2, b"/old", _MNT_DETACH)
     os.rmdir("/old")
 
