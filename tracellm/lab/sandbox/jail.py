@@ -48,13 +48,16 @@ _OLD = Path("/old")
 """Place of the system's root while the new one is built."""
 
 
-def enter(folder: Path, files: Mapping[str, bytes], strongest: Isolation) -> Isolation:
+def enter(
+    folder: Path, files: Mapping[str, bytes], strongest: Isolation, copies: Mapping[Path, bytes] | None = None
+) -> Isolation:
     """Move the rest of the program into a child process, as isolated as the system allows; return the kind.
 
     Args:
         folder: the lab's folder.
         files: the content of the folder as the child sees it, by name.
         strongest: kind of isolation to try first.
+        copies: further files, by absolute path; the child can read them only.
 
     Raises:
         OSError: namespaces can be made, but not filled; a weaker kind must be tried in another process.
@@ -68,7 +71,7 @@ def enter(folder: Path, files: Mapping[str, bytes], strongest: Isolation) -> Iso
         kind = "user"
     if kind == "namespaces":
         _fork(libc)
-        _build(libc, folder, files)
+        _build(libc, folder, files, copies or {})
     elif own is None or not _can_read(own, folder, files):
         kind, own = "limits", None
     _fork(libc)
@@ -189,7 +192,7 @@ def _usage(fields: list[str]) -> Usage:
 # -- the files that the child sees ------------------------------------------------------------------------------------
 
 
-def _build(libc: ctypes.CDLL, folder: Path, files: Mapping[str, bytes]) -> None:
+def _build(libc: ctypes.CDLL, folder: Path, files: Mapping[str, bytes], copies: Mapping[Path, bytes]) -> None:
     """Replace the root by a small one in memory.
 
     Raises:
@@ -213,8 +216,11 @@ def _build(libc: ctypes.CDLL, folder: Path, files: Mapping[str, bytes]) -> None:
     for place in (Path("/tmp"), Path("/dev/shm"), folder):
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o1777)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    for copy, content in [*copies.items(), *((folder / name, content) for name, content in files.items())]:
+        if not copy.exists():  # else it is in a folder that is shown
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
+            copy.chmod(0o755)
     _call(libc.umount2, b"/old", _MNT_DETACH)
     os.rmdir("/old")
 

@@ -39,6 +39,8 @@ class Work(msgspec.Struct):
     """Kind of isolation to try first."""
     files: dict[str, str]
     """Name of the student's file for each module."""
+    kernels: str
+    """Folder with the engine's compiled kernels, so that it computes as in the grader's process."""
     checks: str = ""
     """Source text of further checks, those of a twist."""
 

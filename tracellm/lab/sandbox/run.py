@@ -102,6 +102,7 @@ def run_cases(
             secrets.token_bytes(16),
             strongest,
             modules,
+            _kernels_folder(),
             checks,
         )
         run = _Process(work, limits, left)
@@ -118,6 +119,12 @@ def run_cases(
         restarts += 1
     result.outcomes += [NotRun()] * (len(cases) - len(result.outcomes))
     return result
+
+
+def _kernels_folder() -> str:
+    """Return the folder in which the engine keeps its compiled kernels."""
+    own = os.environ.get("TRACELLM_KERNEL_CACHE")
+    return os.path.expanduser(own or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tracellm/kernels"))
 
 
 def _is_for_all(outcome: Outcome) -> bool:
@@ -147,7 +154,7 @@ class _Process:
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         search = [_PACKAGE_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"PYTHONPATH": os.pathsep.join(search), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"}
-        own |= {"OMP_NUM_THREADS": "1", "HOME": "/tmp", "TRACELLM_CXX": "none"}
+        own |= {"OMP_NUM_THREADS": "1", "HOME": "/tmp", "TRACELLM_KERNEL_CACHE": work.kernels}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tracellm.lab.sandbox.worker", str(write_end)],
             stdin=subprocess.PIPE,

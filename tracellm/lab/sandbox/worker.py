@@ -36,7 +36,7 @@ def main() -> None:
     checks = {check.name: check for check in (*lab.checks, *extra_checks(work.checks))}
     files = {module: Path(work.folder, name) for module, name in work.files.items()}
     threads = num_threads()
-    isolation = enter(Path(work.folder), _contents(work, lab.sheets), work.strongest)
+    isolation = enter(Path(work.folder), _contents(work, lab.sheets), work.strongest, _kernels(work.kernels))
     limit(work.memory, work.seconds, threads)
     os.environ[VARIABLE] = work.folder  # for processes that the engine starts
     process, write, length, encode = os.getpid(), os.write, len, msgspec.msgpack.encode
@@ -93,6 +93,13 @@ def _contents(work: Work, sheets: Sequence[str]) -> dict[str, bytes]:
         with contextlib.suppress(OSError), Path(work.folder, name).open("rb") as file:
             found[name] = file.read(_LARGEST_FILE)
     return found
+
+
+def _kernels(folder: str) -> dict[Path, bytes]:
+    """Return the compiled kernels; none if they cannot be read."""
+    with contextlib.suppress(OSError):
+        return {path: path.read_bytes() for path in Path(folder).glob("*.so")}
+    return {}
 
 
 def _describe(error: BaseException, files: dict[str, Path]) -> Raised:

@@ -19,10 +19,10 @@ from tracellm.lab.teaching.submissions import Submission, SubmissionError, stage
 if TYPE_CHECKING:
     from tracellm.lab.teaching.twists import Twist
 
-__all__ = ["GRADING_LIMITS", "Mark", "mark", "write_csv"]
+__all__ = ["Mark", "limits_for", "mark", "write_csv"]
 
-GRADING_LIMITS = Limits(case_seconds=10, total_seconds=60, start_seconds=60)
-"""Limits in grading: wide enough that a busy machine changes no mark."""
+_PATIENCE = 4
+"""Factor of a lab's time limits in grading: a busy machine changes no mark."""
 
 _UNUSUAL = frozenset(("ctypes", "gc", "importlib", "inspect", "multiprocessing", "socket", "subprocess", "urllib"))
 """Modules that a lab's code has no reason to import."""
@@ -48,7 +48,7 @@ class Mark:
 
 
 def mark(
-    submission: Submission, lab: Lab, seed: str | None, *, limits: Limits = GRADING_LIMITS, twist: "Twist | None" = None
+    submission: Submission, lab: Lab, seed: str | None, *, limits: Limits | None = None, twist: "Twist | None" = None
 ) -> Mark:
     """Mark a submission.
 
@@ -56,7 +56,7 @@ def mark(
         submission: the submission.
         lab: the lab that is graded, whatever the submission claims.
         seed: the teacher's seed of the hidden cases; None without them.
-        limits: limits of the student's process.
+        limits: limits of the student's process; by default those of the lab, with more time.
         twist: the twist of the lab, whose reference gives the expected outputs.
     """
     graded = lab if twist is None else twist.lab
@@ -70,11 +70,17 @@ def mark(
         }
         notes += [both("lab.submission.unusual", name=name) for name in _unusual(sources.values())]
         try:
-            found = score(staged.folder, seed, limits=limits, twist=twist)
+            found = score(staged.folder, seed, limits=limits or limits_for(lab), twist=twist)
         except Exception as error:  # a fault of this program must not stop the other submissions
             notes.append(both("lab.submission.fault", error=f"{type(error).__name__}: {error}"[:300]))
             return Mark(submission.name, _nothing(graded, seed), notes[-1], notes, sources)
     return Mark(submission.name, found, _verdict(found, staged.problems), notes, sources)
+
+
+def limits_for(lab: Lab) -> Limits:
+    """Return the limits of a lab in grading."""
+    names = ("case_seconds", "total_seconds", "start_seconds")
+    return replace(lab.limits, **{name: _PATIENCE * getattr(lab.limits, name) for name in names})
 
 
 def _nothing(lab: Lab, seed: str | None) -> Score:

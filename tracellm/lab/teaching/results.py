@@ -15,7 +15,7 @@ from typing import Any
 from tracellm.lab.grading import PUBLIC_SEED, Grade, grade
 from tracellm.lab.lab import Lab, find_lab
 from tracellm.lab.scoring import HIDDEN, PUBLIC, Part
-from tracellm.lab.teaching.marking import GRADING_LIMITS, Mark, mark
+from tracellm.lab.teaching.marking import Mark, limits_for, mark
 from tracellm.lab.teaching.submissions import Submission, stage
 from tracellm.lab.teaching.twists import Twist, open_twist
 from tracellm.report.texts import Language, text
@@ -98,7 +98,7 @@ def _check(
 ) -> int:
     checks = [check for check in lab.checks if check.name == name]
     folder = stage(submission, lab, place / "lab").folder.path
-    limits = GRADING_LIMITS
+    limits = limits_for(lab)
     graded = grade(lab, folder, seed or PUBLIC_SEED, checks=checks, limits=limits, shrink=seed is None, twist=twist)
     failed = graded.first_failure
     if failed is not None:

@@ -210,7 +210,7 @@ def open_twist(folder: Path, work: Path) -> Twist:
         changed = folder / "reference" / file.name
         text = changed.read_text(encoding="utf-8") if changed.is_file() else file.source()
         (work / file.name).write_text(text, encoding="utf-8")
-        twisted.append(_TwistedFile(file.module, file.functions, file.removed, text))
+        twisted.append(_TwistedFile(file.module, file.functions, file.removed, text=text))
     checks = (folder / "checks.py").read_text(encoding="utf-8") if (folder / "checks.py").is_file() else ""
     lab = _twisted(base, twisted, checks, description.without)
     LabFolder(work, lab, "0").save()

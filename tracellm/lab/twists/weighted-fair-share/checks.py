@@ -44,8 +44,8 @@ class TenantsShareByWeight(Check):
             wanted = case["rounds"] * (_WEIGHT if tenant == 0 else 1)
             if abs(started[tenant] - wanted) > 1:
                 return Failure(
-                    f"of the first {len(output)} equal requests, {started[tenant]} are of tenant {tenant}; its share is "
-                    f"{wanted}",
+                    f"of the first {len(output)} equal requests, {started[tenant]} are of tenant {tenant}; "
+                    f"its share is {wanted}",
                     f"前 {len(output)} 个相同大小的请求中，租户 {tenant} 有 {started[tenant]} 个；其份额为 {wanted} 个",
                 )
         return None
