@@ -72,6 +72,7 @@ class ExplainMagics(Magics):
             result = self.shell.run_cell(code)
             failure = result.error_before_exec or result.error_in_exec
         finally:
+            self.shell.compile.cache(self.shell.transform_cell(code), self.shell.displayhook.prompt_count, code)
             block.__exit__(None if failure is None else type(failure), failure, None)
         if isinstance(failure, KeyboardInterrupt):
             self._forget(failure)
