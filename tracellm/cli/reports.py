@@ -106,9 +106,7 @@ def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None
     return _with_notes(diagram, run, lang, mark="%% ")
 
 
-def sequence_picture(
-    run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()
-) -> str:
+def sequence_picture(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
     """Return the diagram of `sequence_text` as a static SVG."""
     from tracellm.report.diagram.sequence import sequence
     from tracellm.report.diagram.svg import to_svg

@@ -12,6 +12,7 @@ import gc
 import re
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from IPython.core.error import UsageError
@@ -25,7 +26,7 @@ from tracellm.notebook.explain import explain
 
 __all__ = ["ExplainMagics", "load_ipython_extension"]
 
-_OPTION = re.compile(r"--([\w-]+)(?:=|\s+)(\S+)\s*")
+_OPTION = re.compile(r"""--([\w-]+)(?:=|\s+)("[^"]*"|'[^']*'|\S+)\s*""")
 _OPTIONS = ("detail", "focus", "lang", "out", "as")
 
 
@@ -72,7 +73,7 @@ class ExplainMagics(Magics):
             result = self.shell.run_cell(code)
             failure = result.error_before_exec or result.error_in_exec
         finally:
-            self.shell.compile.cache(self.shell.transform_cell(code), self.shell.displayhook.prompt_count, code)
+            self._number_code(code)
             block.__exit__(None if failure is None else type(failure), failure, None)
         if isinstance(failure, KeyboardInterrupt):
             self._forget(failure)
@@ -87,6 +88,11 @@ class ExplainMagics(Magics):
         except SyntaxError:  # running the code shows it
             return False
         return bool(self.shell.should_run_async(code, transformed_cell=transformed))
+
+    def _number_code(self, code: str) -> None:
+        """Give the code the number of this cell in later tracebacks; IPython has given it that of the next one."""
+        with suppress(SyntaxError):
+            self.shell.compile.cache(self.shell.transform_cell(code), self.shell.displayhook.prompt_count, code)
 
     def _forget(self, interrupt: KeyboardInterrupt) -> None:
         """Remove the traceback that IPython keeps for `%debug`: its frames would keep the cell's engine alive."""
@@ -125,7 +131,7 @@ def _parse(line: str) -> tuple[dict[str, list[str]], str]:
         if found is None or found[1] not in _OPTIONS:
             known = ", ".join(f"--{option}" for option in _OPTIONS)
             raise UsageError(f"{rest.split()[0]}: not an option with a value; options: {known}")
-        options.setdefault(found[1], []).append(found[2])
+        options.setdefault(found[1], []).append(found[2].strip("\"'"))
         rest = rest[found.end() :]
     return options, rest
 

@@ -46,10 +46,8 @@ def request_html(request: "RunRequest", lang: Language) -> str:
         for name, content in _texts(request, lang)
     )
     timeline, tokens = (part._repr_mimebundle_()["text/html"] for part in (request.timeline, request.tokens))
-    return (
-        f"{requests_html([request], lang)}{texts}{timeline}"
-        f'<details><summary style="cursor:pointer">{escape(text(lang, "page.requests.output"))}</summary>{tokens}</details>'
-    )
+    title = f'<summary style="cursor:pointer">{escape(text(lang, "page.requests.output"))}</summary>'
+    return f"{requests_html([request], lang)}{texts}{timeline}<details>{title}{tokens}</details>"
 
 
 def _texts(request: "RunRequest", lang: Language) -> list[tuple[str, str]]:

@@ -76,10 +76,11 @@ def html_table(rows: Sequence[Sequence[str]], left: Sequence[bool]) -> str:
     """Return the table as HTML with styles of its own, which scrolls where it is too wide."""
 
     def line(tag: str, row: Sequence[str]) -> str:
+        nowrap = ";white-space:nowrap" if tag == "td" else ""
+        aligns = ("text-align:left" if to_the_left else f"text-align:right{nowrap}" for to_the_left in left)
         cells = "".join(
-            f'<{tag} style="text-align:{"left" if to_the_left else "right"};padding:2px 12px 2px 0;vertical-align:top">'
-            f"{escape(value)}</{tag}>"
-            for value, to_the_left in zip(row, left, strict=True)
+            f'<{tag} style="{align};padding:2px 12px 2px 0;vertical-align:top">{escape(value)}</{tag}>'
+            for value, align in zip(row, aligns, strict=True)
         )
         return f'<tr style="background:none">{cells}</tr>'
 

@@ -331,7 +331,7 @@ class RunSteps(Sequence[RunStep]):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the display for IPython: the table, as text and as HTML."""
-        return Text(self, self._lang)._repr_mimebundle_()
+        return Text(str(self), self._lang)._repr_mimebundle_()
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps>"

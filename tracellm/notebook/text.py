@@ -19,6 +19,7 @@ class Text(str):
     lang: Language
 
     def __new__(cls, content: str, lang: Language = "en") -> "Text":
+        """Return the text, with the language of what is said about it."""
         new = super().__new__(cls, content)
         new.lang = lang
         return new
@@ -52,6 +53,7 @@ class Mermaid(Text):
     svg: str
 
     def __new__(cls, content: str, svg: str, lang: Language = "en") -> "Mermaid":
+        """Return the diagram with its picture."""
         new = super().__new__(cls, content, lang)
         assert isinstance(new, Mermaid)
         new.svg = svg

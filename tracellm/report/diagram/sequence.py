@@ -54,7 +54,7 @@ def sequence(
 
 @per_trace
 def drawn_lifelines(trace: Trace) -> list[str]:
-    """Return the lifelines that `focus` may name, in the order of the first calls; messages are arrows, and have none."""
+    """Return the lifelines that `focus` may name, in the order of the first calls; messages have none."""
     return lifeline_names(_whole_story(trace).roots)
 
 

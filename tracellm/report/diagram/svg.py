@@ -44,7 +44,7 @@ class _Drawing:
         right = float(_MARGIN)
         for participant in diagram.participants:
             names = visible(participant.label), visible(participant.below)
-            width = max(_NARROWEST, *(_width(name) + _GAP for name in names))
+            width = max(_NARROWEST, *(1.15 * _width(name) + _GAP for name in names))  # the names are bold
             self._x[participant.id], self._half[participant.id] = right + width / 2, width / 2
             right += width + _GAP
         self._right = right - _GAP + _MARGIN
@@ -97,7 +97,8 @@ class _Drawing:
             lines = [visible(name) for name in (participant.label, participant.below) if name]
             for number, line in enumerate(lines):
                 height = self._y + (24 if len(lines) == 1 else 17 + 14 * number)
-                self._text(x, height, line, ' text-anchor="middle" font-weight="600"' if number == 0 else ' text-anchor="middle"')
+                weight = "" if number else ' font-weight="600"'
+                self._text(x, height, line, f' text-anchor="middle"{weight}')
         self._y += _ROW * 1.6
         top = self._y
         self._y += _ROW / 2
