@@ -70,8 +70,7 @@ run.predict("finish", reason, request="carol")
 # the steps, and a thread for each direction: sockets are never read in the loop itself.
 
 # %%
-for process in run.processes:
-    print(process.name, "| steps:", process.steps, "| threads:", ", ".join(process.threads))
+run.processes
 
 # %% [markdown]
 # The messages of one trace: each line is a message that was sent in one process and received in another.
@@ -98,7 +97,7 @@ for request in run.requests:
 next(step for step in run.steps if step.number > run.requests["carol"].tokens[-1].step)
 
 # %% [markdown]
-# The whole way of the messages as a sequence diagram, for the client and the engine core's process.
+# All messages as a sequence diagram, for the client and the engine core's process.
 
 # %%
 run.sequence(focus=["AsyncMPClient", "EngineCoreProc"], detail="request")
@@ -130,7 +129,7 @@ print(f"{len(steps)} steps took {sum(steps):.1f} ms of the {whole:.1f} ms from s
 adds = ...
 
 sent = sum(message.send.attributes["tracellm.message.type"] == "ADD" for message in run.trace.messages)
-print("No answer yet." if adds is ... else f"You said {adds}; {sent} were sent.")
+print("No answer yet." if adds is ... else f"You said {adds}; {sent} were sent, one for each request.")
 
 # %% [markdown]
 # 2. For how many of the three requests is the finish reason `length`?
@@ -138,8 +137,8 @@ print("No answer yet." if adds is ... else f"You said {adds}; {sent} were sent."
 # %%
 finished = ...
 
-ended = sum(request.finish_reason == "length" for request in run.requests)
-print("No answer yet." if finished is ... else f"You said {finished}; {ended} ended so.")
+ended = [request.id for request in run.requests if request.finish_reason == "length"]
+print("No answer yet." if finished is ... else f"You said {finished}; {len(ended)} ended so: {', '.join(ended)}.")
 
 # %% [markdown]
 # ## What you can say now

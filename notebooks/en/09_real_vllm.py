@@ -127,6 +127,15 @@ print("in both:", sorted(name for name in shared if name.startswith(("EngineCore
 print("\n".join(ours.diff(theirs).splitlines()[:30]))
 
 # %% [markdown]
+# ## Change one knob
+#
+# `whatif` schedules vLLM's recorded requests again, by tracellm's scheduler and without a model: here with room for all
+# three requests. Compare the number of steps.
+
+# %%
+print("\n".join(str(theirs.whatif(max_num_seqs=3)).splitlines()[:14]))
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. How many processes has vLLM's run?

@@ -68,8 +68,7 @@ run.predict("finish", reason, request="carol")
 # 前端有运行调用方的事件循环，还有一个读取输出的任务。引擎核心有执行 step 的忙循环，每个方向各有一个线程：循环本身从不读套接字。
 
 # %%
-for process in run.processes:
-    print(process.name, "| step 数：", process.steps, "| 线程：", ", ".join(process.threads))
+run.processes
 
 # %% [markdown]
 # 同一条 trace 中的消息：每行是一条由一个进程发出、另一个进程收到的消息。
@@ -125,7 +124,7 @@ print(f"{len(steps)} 个 step 共 {sum(steps):.1f} ms；从提交到最后一个
 adds = ...
 
 sent = sum(message.send.attributes["tracellm.message.type"] == "ADD" for message in run.trace.messages)
-print("还没有回答。" if adds is ... else f"你的回答是 {adds}；实际发送了 {sent} 条。")
+print("还没有回答。" if adds is ... else f"你的回答是 {adds}；实际发送了 {sent} 条，每个请求一条。")
 
 # %% [markdown]
 # 2. 三个请求中，有几个的结束原因是 `length`？
@@ -133,8 +132,8 @@ print("还没有回答。" if adds is ... else f"你的回答是 {adds}；实际
 # %%
 finished = ...
 
-ended = sum(request.finish_reason == "length" for request in run.requests)
-print("还没有回答。" if finished is ... else f"你的回答是 {finished}；实际有 {ended} 个。")
+ended = [request.id for request in run.requests if request.finish_reason == "length"]
+print("还没有回答。" if finished is ... else f"你的回答是 {finished}；实际有 {len(ended)} 个：{', '.join(ended)}。")
 
 # %% [markdown]
 # ## 现在你能说清

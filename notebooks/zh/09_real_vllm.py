@@ -125,6 +125,14 @@ print("两者都有：", sorted(name for name in shared if name.startswith(("Eng
 print("\n".join(ours.diff(theirs).splitlines()[:30]))
 
 # %% [markdown]
+# ## 改一个参数
+#
+# `whatif` 不运行模型，用 tracellm 的调度器重新调度 vLLM 的请求：这里让三个请求可以同时运行。比较 step 的个数。
+
+# %%
+print("\n".join(str(theirs.whatif(max_num_seqs=3)).splitlines()[:14]))
+
+# %% [markdown]
 # ## 练习
 #
 # 1. vLLM 的这次运行有几个进程？

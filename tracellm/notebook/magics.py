@@ -12,8 +12,10 @@ import gc
 import re
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -23,6 +25,7 @@ from IPython.display import display
 from tracellm.cli.errors import CommandError
 from tracellm.cli.options import choose_language
 from tracellm.notebook.explain import explain
+from tracellm.probes.context.exceptions import without_probes
 
 __all__ = ["ExplainMagics", "load_ipython_extension"]
 
@@ -70,7 +73,8 @@ class ExplainMagics(Magics):
             raise UsageError(str(error)) from None
         failure: BaseException | None = None
         try:
-            result = self.shell.run_cell(code)
+            with self._tracebacks_without_probes():
+                result = self.shell.run_cell(code)
             failure = result.error_before_exec or result.error_in_exec
         finally:
             self._number_code(code)
@@ -88,6 +92,22 @@ class ExplainMagics(Magics):
         except SyntaxError:  # running the code shows it
             return False
         return bool(self.shell.should_run_async(code, transformed_cell=transformed))
+
+    @contextmanager
+    def _tracebacks_without_probes(self) -> Iterator[None]:
+        """Context in which IPython prints the tracebacks of the program as without the recording."""
+        show = self.shell.showtraceback
+
+        def show_program(*args: Any, **kwargs: Any) -> None:
+            if (error := sys.exc_info()[1]) is not None:
+                without_probes(error)
+            show(*args, **kwargs)
+
+        self.shell.showtraceback = show_program
+        try:
+            yield
+        finally:
+            del self.shell.showtraceback
 
     def _number_code(self, code: str) -> None:
         """Give the code the number of this cell in later tracebacks; IPython has given it that of the next one."""
