@@ -72,8 +72,9 @@ for position in (0, 15, 16, 17):
 
 # %% [markdown]
 # A block that is full gets a hash of its tokens and of the hash of the block before it. So a block can be found only by
-# a request whose tokens are the same from the beginning to the end of the block. When request 0 ends, its blocks are free, but their contents
-# stay until a block is needed. Request 1 begins with the same 16 tokens and takes the first block as it is.
+# a request whose tokens are the same from the beginning to the end of the block. When request 0 ends, its blocks are
+# free, but their contents stay until a block is needed. Request 1 begins with the same 16 tokens and takes the first
+# block as it is.
 
 # %%
 joined = run.requests[1].steps[0]
@@ -120,8 +121,9 @@ for step in small.steps:
 
 # %% [markdown]
 # Free blocks are taken from the front of a queue: the block that has been free for the longest time is used first, and
-# its cached content is lost (*evicted*). A request gives its blocks back in reverse order, so its last block, which others
-# are least likely to share, is evicted before its first. Here the request between the two took all blocks, so the last one finds nothing.
+# its cached content is lost (*evicted*). A request gives its blocks back in reverse order, so its last block, which
+# others are least likely to share, is evicted before its first. Here the request between the two took all blocks, so
+# the last one finds nothing.
 
 # %% [markdown]
 # ## Exercises
