@@ -18,13 +18,23 @@ from typing import Any
 
 import jupytext
 import nbformat
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
-__all__ = ["ROOT", "execute", "kinds", "read_source", "sources"]
+__all__ = ["ROOT", "environment", "execute", "execute_in", "kinds", "read_source", "sources"]
 
 ROOT = Path(__file__).parents[1] / "notebooks"
 _FOLDERS = re.compile(r"/[\w/.-]*/(?:tracellm-\w+|lesson-\w+)(?=[/<\s]|$)")
 """Folders that differ from run to run."""
+
+
+_EMPTY = """\
+%reset -f
+get_ipython().extension_manager.loaded.discard("tracellm")
+import gc; gc.collect()
+%cd -q {folder}
+%reset -f"""
+"""Cell that empties a kernel: names, the extension, engines and their processes; it goes to an empty folder."""
 
 
 _LIVE_LINE = {"text/plain": ""}
@@ -47,21 +57,46 @@ def read_source(path: Path) -> Any:
     return notebook
 
 
-def execute(path: Path) -> Any:
+def execute(path: Path, kernel: KernelManager | None = None) -> Any:
     """Return the notebook of a text with its outputs.
+
+    Args:
+        path: the text.
+        kernel: a running kernel, whose names are deleted first. Default: a new one.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = read_source(path)
-    with tempfile.TemporaryDirectory(prefix="lesson-") as folder, _environment(path, folder):
-        NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    with tempfile.TemporaryDirectory(prefix="lesson-") as folder, environment(path.parent.name, folder):
+        if kernel is None:
+            NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        else:
+            execute_in(kernel, notebook, folder)
     for cell in notebook.cells:
         cell["metadata"] = {}
         if cell.cell_type == "code":
             cell.outputs = [_cleaned(output) for output in cell.outputs if output.get("data") != _LIVE_LINE]
     notebook["metadata"] = {"kernelspec": notebook["metadata"]["kernelspec"]}
     return notebook
+
+
+def execute_in(kernel: KernelManager, notebook: Any, folder: str, **options: Any) -> None:
+    """Execute the cells of a notebook in a running kernel, without the names it has, in a folder.
+
+    Args:
+        kernel: the kernel.
+        notebook: the notebook, which gets the outputs.
+        folder: the current directory of the cells.
+        options: those of NotebookClient.
+    """
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(_EMPTY.format(folder=folder)))
+    client = NotebookClient(notebook, km=kernel, **options)
+    try:
+        client.execute()
+    finally:
+        client.kc.stop_channels()
+        del notebook.cells[0]
 
 
 def kinds(cell: Any) -> list[str]:
@@ -73,10 +108,10 @@ def kinds(cell: Any) -> list[str]:
 
 
 @contextmanager
-def _environment(path: Path, folder: str) -> Iterator[None]:
-    """Context in which a kernel starts without the user's profile, and with the lesson's language."""
+def environment(language: str, folder: str) -> Iterator[None]:
+    """Context in which a kernel starts without the user's profile, and with a lesson's language."""
     before = dict(os.environ)
-    os.environ |= {"IPYTHONDIR": f"{folder}/.ipython", "TRACELLM_LANG": path.parent.name, "OMP_NUM_THREADS": "1"}
+    os.environ |= {"IPYTHONDIR": f"{folder}/.ipython", "TRACELLM_LANG": language, "OMP_NUM_THREADS": "1"}
     os.environ |= {"PYTHONPATH": str(ROOT.parent)}
     try:
         yield

@@ -7,7 +7,8 @@ from typing import Any
 import nbformat
 import pytest
 from jupyter_client.manager import KernelManager, start_new_kernel
-from nbclient import NotebookClient
+
+from scripts.notebooks import execute_in
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by jupyter_client and tornado
 
@@ -35,10 +36,9 @@ def run_cells(kernel: KernelManager, tmp_path: Path):
     """A function that runs cells in the kernel, in an empty folder, and returns the outputs of each."""
 
     def run(*sources: str) -> list[list[dict[str, Any]]]:
-        cells = [nbformat.v4.new_code_cell(source) for source in (f"%reset -f\n%cd -q {tmp_path}", *sources)]
-        notebook = nbformat.v4.new_notebook(cells=cells)
-        NotebookClient(notebook, km=kernel, allow_errors=True).execute()
-        return [cell.outputs for cell in notebook.cells[1:]]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+        execute_in(kernel, notebook, str(tmp_path), allow_errors=True)
+        return [cell.outputs for cell in notebook.cells]
 
     return run
 
