@@ -129,11 +129,11 @@ print("\n".join(ours.diff(theirs).splitlines()[:30]))
 # %% [markdown]
 # ## Change one knob
 #
-# `whatif` schedules vLLM's recorded requests again, by tracellm's scheduler and without a model: here with room for all
-# three requests. Compare the number of steps.
+# What would room for all three requests change? `whatif` schedules a run again without its model. It does so for runs of
+# tracellm's engine only, whose scheduler decides as vLLM's does.
 
 # %%
-print("\n".join(str(theirs.whatif(max_num_seqs=3)).splitlines()[:14]))
+print("\n".join(str(ours.whatif(max_num_seqs=3)).splitlines()[:14]))
 
 # %% [markdown]
 # ## Exercises

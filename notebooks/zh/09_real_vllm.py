@@ -127,10 +127,11 @@ print("\n".join(ours.diff(theirs).splitlines()[:30]))
 # %% [markdown]
 # ## 改一个参数
 #
-# `whatif` 不运行模型，用 tracellm 的调度器重新调度 vLLM 的请求：这里让三个请求可以同时运行。比较 step 的个数。
+# 如果三个请求可以同时运行，会有什么变化？`whatif` 不运行模型，重新调度一次运行。它只支持 tracellm 引擎的运行，
+# 而 tracellm 的调度器与 vLLM 的决定相同。
 
 # %%
-print("\n".join(str(theirs.whatif(max_num_seqs=3)).splitlines()[:14]))
+print("\n".join(str(ours.whatif(max_num_seqs=3)).splitlines()[:14]))
 
 # %% [markdown]
 # ## 练习

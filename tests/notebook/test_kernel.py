@@ -13,6 +13,7 @@ HANG_GUARD = 90.0
 """Seconds after which a hanging test fails; not a measure of speed."""
 LOAD = """
 %load_ext tracellm
+from pathlib import Path
 from tracellm import LLM, SamplingParams
 
 def children():
