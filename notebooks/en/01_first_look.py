@@ -68,11 +68,7 @@ run.steps[0]
 # A request shows itself too: its times, its stages and its tokens. The first token comes from the prefill.
 
 # %%
-request = run.requests[1]
-print(f"first token after {request.first_token_ms:.1f} ms")
-for token in request.tokens:
-    print(f"step {token.step}: {token.text!r}, probability {token.probability:.1%}")
-request
+run.requests[1]
 
 # %% [markdown]
 # The time of a decode step, part by part. The forward pass is the model itself.

@@ -157,7 +157,7 @@ mine_twice()
 
 # %%
 calls = len(exercise.trace.named("mine_twice"))
-print("Right: two spans." if calls == 2 else f"Not yet: {calls} recorded calls of mine_twice, not 2.")
+print("Right: two spans." if calls == 2 else f"Not yet: recorded calls of mine_twice: {calls}, not 2.")
 
 # %% [markdown]
 # ## What you can say now

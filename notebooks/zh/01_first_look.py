@@ -65,11 +65,7 @@ run.steps[0]
 # 请求也可以直接显示：时间、阶段和 token。第一个 token 来自预填充。
 
 # %%
-request = run.requests[1]
-print(f"首 token：{request.first_token_ms:.1f} ms")
-for token in request.tokens:
-    print(f"第 {token.step} 步：{token.text!r}，概率 {token.probability:.1%}")
-request
+run.requests[1]
 
 # %% [markdown]
 # 一个解码 step 的时间，按部分列出。前向计算（forward）就是模型本身。
