@@ -25,12 +25,12 @@ from tracellm import AsyncLLM, SamplingParams
 # %% [markdown]
 # ## Predict
 #
-# Three callers ask at the same time. `alice` and `bob` read all of their 12 tokens; `carol` stops reading after the fourth.
+# Three callers ask at the same time. `alice` and `bob` read all of their 32 tokens; `carol` stops reading after the fourth.
 # How many processes does the run have? And what is the finish reason of carol's request?
 
 # %%
 async def ask(engine, name, prompt, leave_after=None):
-    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
     seen = 0
     async for output in engine.generate(prompt, params, request_id=name):
         seen += 1
@@ -73,12 +73,17 @@ run.predict("finish", reason, request="carol")
 run.processes
 
 # %% [markdown]
-# The messages of one trace: each line is a message that was sent in one process and received in another.
+# The messages of one trace, counted by type and direction. A message was sent in one process and received in another.
 
 # %%
-for message in run.trace.messages[:12]:
-    kind, sent = message.send.attributes["tracellm.message.type"], message.send
-    print(f"{kind:8} {sent.process.name:12} -> {message.receive.process.name if message.receive else 'nobody':12}")
+from collections import Counter
+
+ways = Counter()
+for message in run.trace.messages:
+    receiver = message.receive.process.name if message.receive else "nobody"
+    ways[message.send.attributes["tracellm.message.type"], message.send.process.name, receiver] += 1
+for (kind, sender, receiver), number in ways.items():
+    print(f"{number:3} {kind:8} {sender:12} -> {receiver}")
 
 # %% [markdown]
 # A request crosses as ADD: token ids and sampling parameters. Its tokens come back as OUTPUTS, one message for each step,
@@ -97,10 +102,10 @@ for request in run.requests:
 next(step for step in run.steps if step.number > run.requests["carol"].tokens[-1].step)
 
 # %% [markdown]
-# All messages as a sequence diagram, for the client and the engine core's process.
+# The same as a sequence diagram: ADD, OUTPUTS and ABORT are the arrows from box to box. Steps that are alike are drawn once.
 
 # %%
-run.sequence(focus=["AsyncMPClient", "EngineCoreProc"], detail="request")
+run.sequence()
 
 # %% [markdown]
 # ## Change one knob

@@ -25,11 +25,11 @@ from tracellm import AsyncLLM, SamplingParams
 # %% [markdown]
 # ## 预测
 #
-# 三个调用方同时提问。`alice` 和 `bob` 读完全部 12 个 token，`carol` 读到第四个就不再读了。这次运行有几个进程？carol 的请求的结束原因是什么？
+# 三个调用方同时提问。`alice` 和 `bob` 读完全部 32 个 token，`carol` 读到第四个就不再读了。这次运行有几个进程？carol 的请求的结束原因是什么？
 
 # %%
 async def ask(engine, name, prompt, leave_after=None):
-    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
     seen = 0
     async for output in engine.generate(prompt, params, request_id=name):
         seen += 1
@@ -71,12 +71,17 @@ run.predict("finish", reason, request="carol")
 run.processes
 
 # %% [markdown]
-# 同一条 trace 中的消息：每行是一条由一个进程发出、另一个进程收到的消息。
+# 同一条 trace 中的消息，按类型和方向计数。每条消息由一个进程发出，由另一个进程收到。
 
 # %%
-for message in run.trace.messages[:12]:
-    kind, sent = message.send.attributes["tracellm.message.type"], message.send
-    print(f"{kind:8} {sent.process.name:12} -> {message.receive.process.name if message.receive else '无':12}")
+from collections import Counter
+
+ways = Counter()
+for message in run.trace.messages:
+    receiver = message.receive.process.name if message.receive else "无"
+    ways[message.send.attributes["tracellm.message.type"], message.send.process.name, receiver] += 1
+for (kind, sender, receiver), number in ways.items():
+    print(f"{number:3} {kind:8} {sender:12} -> {receiver}")
 
 # %% [markdown]
 # 请求以 ADD 跨过边界：token id 和采样参数。它的 token 以 OUTPUTS 返回，每个 step 一条消息，带着其中所有请求的新 token。
@@ -93,10 +98,10 @@ for request in run.requests:
 next(step for step in run.steps if step.number > run.requests["carol"].tokens[-1].step)
 
 # %% [markdown]
-# 消息的全部经过画成时序图，只看客户端和引擎核心的进程。
+# 画成时序图：从一个框到另一个框的箭头就是 ADD、OUTPUTS 和 ABORT。相同的 step 只画一次。
 
 # %%
-run.sequence(focus=["AsyncMPClient", "EngineCoreProc"], detail="request")
+run.sequence()
 
 # %% [markdown]
 # ## 改一个参数

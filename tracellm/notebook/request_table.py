@@ -8,7 +8,7 @@ from tracellm.notebook.rows import MOST_ROWS, html_table, text_table
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.changes import finish_reason
 from tracellm.report.wording.quantities import duration
-from tracellm.report.wording.safe_text import beginning, shorten, visible
+from tracellm.report.wording.safe_text import shorten, visible
 
 if TYPE_CHECKING:
     from tracellm.notebook.requests import RunRequest
@@ -53,7 +53,9 @@ def request_html(request: "RunRequest", lang: Language) -> str:
 def _texts(request: "RunRequest", lang: Language) -> list[tuple[str, str]]:
     """Return prompt and output with their names, if they were recorded."""
     found = ((text(lang, "html.prompt"), request.prompt), (text(lang, "html.output"), request.output))
-    return [(name, beginning(content, _LONGEST_TEXT)) for name, content in found if content is not None]
+    return [
+        (name, visible(shorten(content, _LONGEST_TEXT), keep="\n")) for name, content in found if content is not None
+    ]
 
 
 def _table(requests: "Sequence[RunRequest]", lang: Language) -> list[list[str]]:

@@ -13,6 +13,7 @@ __all__ = ["MOST_ROWS", "Rows", "html_table", "text_table"]
 T = TypeVar("T")
 
 MOST_ROWS = 200
+_LONG = 24
 
 
 class Rows(list[T]):
@@ -75,9 +76,15 @@ def text_table(rows: Sequence[Sequence[str]], left: Sequence[bool]) -> list[str]
 def html_table(rows: Sequence[Sequence[str]], left: Sequence[bool]) -> str:
     """Return the table as HTML with styles of its own, which scrolls where it is too wide."""
 
+    longest = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
+    # A narrow page would break a long text after each word.
+    columns = [
+        (is_left, ";min-width:12em" if most > _LONG else "") for is_left, most in zip(left, longest, strict=True)
+    ]
+
     def line(tag: str, row: Sequence[str]) -> str:
         nowrap = ";white-space:nowrap" if tag == "td" else ""
-        aligns = ("text-align:left" if to_the_left else f"text-align:right{nowrap}" for to_the_left in left)
+        aligns = (f"text-align:left{wide}" if is_left else f"text-align:right{nowrap}" for is_left, wide in columns)
         cells = "".join(
             f'<{tag} style="{align};padding:2px 12px 2px 0;vertical-align:top">{escape(value)}</{tag}>'
             for value, align in zip(row, aligns, strict=True)

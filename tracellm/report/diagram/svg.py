@@ -65,7 +65,10 @@ class _Drawing:
             'stroke-opacity=".25"/>'
             for x in self._x.values()
         ]
-        size = f'width="{self._right + _MARGIN:.0f}" height="{bottom + _MARGIN:.0f}"'
+        width, height = f"{self._right + _MARGIN:.0f}", f"{bottom + _MARGIN:.0f}"
+        size = (
+            f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" style="max-width:none;height:{height}px"'
+        )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="system-ui, sans-serif" '
             f'font-size="11" fill="currentColor">{"".join([*lifelines, *self._under, *self._shapes])}</svg>'
