@@ -86,9 +86,9 @@ for (kind, sender, receiver), number in ways.items():
     print(f"{number:3} {kind:8} {sender:12} -> {receiver}")
 
 # %% [markdown]
-# A request crosses as ADD: token ids and sampling parameters. Its tokens come back as OUTPUTS, one message for each step,
-# with the new tokens of all its requests. When carol's caller leaves, `AsyncLLM.abort` sends ABORT, and the engine core
-# frees her blocks before its next step.
+# A request crosses as ADD: token ids and sampling parameters. Its tokens come back as OUTPUTS, one message for each
+# step, with the new tokens of all its requests; the last one may find the front end already stopped. When carol's
+# caller leaves, `AsyncLLM.abort` sends ABORT, and the engine core frees her blocks before its next step.
 
 # %%
 for request in run.requests:

@@ -84,7 +84,8 @@ for (kind, sender, receiver), number in ways.items():
     print(f"{number:3} {kind:8} {sender:12} -> {receiver}")
 
 # %% [markdown]
-# 请求以 ADD 跨过边界：token id 和采样参数。它的 token 以 OUTPUTS 返回，每个 step 一条消息，带着其中所有请求的新 token。
+# 请求以 ADD 跨过边界：token id 和采样参数。它的 token 以 OUTPUTS 返回，每个 step 一条消息，带着其中所有请求的新 token；
+# 最后一条可能发出时前端已经停止。
 # carol 的调用方离开时，`AsyncLLM.abort` 发送 ABORT，引擎核心在下一个 step 之前释放她的块。
 
 # %%
