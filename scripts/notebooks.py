@@ -29,12 +29,11 @@ _FOLDERS = re.compile(r"/[\w/.-]*/(?:tracellm-\w+|lesson-\w+)(?=[/<\s]|$)")
 
 
 _EMPTY = """\
+%cd -q {folder}
 %reset -f
 get_ipython().extension_manager.loaded.discard("tracellm")
-import gc; gc.collect()
-%cd -q {folder}
-%reset -f"""
-"""Cell that empties a kernel: names, the extension, engines and their processes; it goes to an empty folder."""
+__import__("gc").collect();"""
+"""Cell that goes to an empty folder and empties a kernel: names, the extension, engines and their processes."""
 
 
 _LIVE_LINE = {"text/plain": ""}
