@@ -21,7 +21,7 @@ import nbformat
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
-__all__ = ["ROOT", "environment", "execute", "execute_in", "kinds", "read_source", "sources"]
+__all__ = ["ROOT", "execute", "execute_in", "kinds", "read_source", "sources"]
 
 ROOT = Path(__file__).parents[1] / "notebooks"
 _FOLDERS = re.compile(r"/[\w/.-]*/(?:tracellm-\w+|lesson-\w+)(?=[/<\s]|$)")
@@ -29,11 +29,12 @@ _FOLDERS = re.compile(r"/[\w/.-]*/(?:tracellm-\w+|lesson-\w+)(?=[/<\s]|$)")
 
 
 _EMPTY = """\
-%cd -q {folder}
 %reset -f
 get_ipython().extension_manager.loaded.discard("tracellm")
-__import__("gc").collect();"""
-"""Cell that goes to an empty folder and empties a kernel: names, the extension, engines and their processes."""
+import gc; gc.collect()
+%cd -q {folder}
+%reset -f"""
+"""Cell that empties a kernel: names, the extension, engines and their processes; it goes to an empty folder."""
 
 
 _LIVE_LINE = {"text/plain": ""}
@@ -56,22 +57,15 @@ def read_source(path: Path) -> Any:
     return notebook
 
 
-def execute(path: Path, kernel: KernelManager | None = None) -> Any:
+def execute(path: Path) -> Any:
     """Return the notebook of a text with its outputs.
-
-    Args:
-        path: the text.
-        kernel: a running kernel, whose names are deleted first. Default: a new one.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = read_source(path)
-    with tempfile.TemporaryDirectory(prefix="lesson-") as folder, environment(path.parent.name, folder):
-        if kernel is None:
-            NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
-        else:
-            execute_in(kernel, notebook, folder)
+    with tempfile.TemporaryDirectory(prefix="lesson-") as folder, _environment(path.parent.name, folder):
+        NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
         cell["metadata"] = {}
         if cell.cell_type == "code":
@@ -107,7 +101,7 @@ def kinds(cell: Any) -> list[str]:
 
 
 @contextmanager
-def environment(language: str, folder: str) -> Iterator[None]:
+def _environment(language: str, folder: str) -> Iterator[None]:
     """Context in which a kernel starts without the user's profile, and with a lesson's language."""
     before = dict(os.environ)
     os.environ |= {"IPYTHONDIR": f"{folder}/.ipython", "TRACELLM_LANG": language, "OMP_NUM_THREADS": "1"}

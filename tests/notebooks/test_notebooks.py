@@ -1,15 +1,13 @@
 """The lessons in notebooks/: they run, their kept outputs are of the kinds that a run gives, both languages agree."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager, start_new_kernel
 
-from scripts.notebooks import ROOT, environment, execute, kinds, read_source, sources
+from scripts.notebooks import ROOT, execute, kinds, read_source, sources
 from tests.real_vllm import require_vllm
 
 LESSONS = sources()
@@ -24,26 +22,13 @@ ENGLISH = [path for path in LESSONS if path.parent.name == "en"]
 """Those that run in the tests: the Chinese ones have the same code, as another test checks."""
 
 
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
-    """One kernel for all lessons: a start, and the import of torch, take seconds."""
-    folder = str(tmp_path_factory.mktemp("kernel"))
-    with environment("en", folder):
-        manager, client = start_new_kernel(kernel_name="python3", cwd=folder, startup_timeout=90)
-    try:
-        client.stop_channels()
-        yield manager
-    finally:
-        manager.shutdown_kernel(now=True)
-
-
 @pytest.mark.parametrize("path", ENGLISH, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by jupyter_client and tornado
-def test_a_lesson_runs(path: Path, kernel: KernelManager) -> None:
+def test_a_lesson_runs(path: Path) -> None:
     """Every cell runs, and gives outputs of the kinds that both committed notebooks have."""
     if "vllm" in path.stem:
         require_vllm()
-    made = execute(path, kernel)
+    made = execute(path)
     other = ROOT / "zh" / path.name
     assert [kinds(cell) for cell in made.cells] == [kinds(cell) for cell in kept(other).cells]
     assert [(cell.source, kinds(cell)) for cell in made.cells] == [
