@@ -18,13 +18,23 @@ from typing import Any
 
 import jupytext
 import nbformat
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
-__all__ = ["ROOT", "execute", "kinds", "read_source", "sources"]
+__all__ = ["ROOT", "execute", "execute_in", "kinds", "read_source", "sources"]
 
 ROOT = Path(__file__).parents[1] / "notebooks"
 _FOLDERS = re.compile(r"/[\w/.-]*/(?:tracellm-\w+|lesson-\w+)(?=[/<\s]|$)")
 """Folders that differ from run to run."""
+
+
+_EMPTY = """\
+%reset -f
+get_ipython().extension_manager.loaded.discard("tracellm")
+import gc; gc.collect()
+%cd -q {folder}
+%reset -f"""
+"""Cell that empties a kernel: names, the extension, engines and their processes; it goes to an empty folder."""
 
 
 _LIVE_LINE = {"text/plain": ""}
@@ -54,7 +64,7 @@ def execute(path: Path) -> Any:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = read_source(path)
-    with tempfile.TemporaryDirectory(prefix="lesson-") as folder, _environment(path, folder):
+    with tempfile.TemporaryDirectory(prefix="lesson-") as folder, _environment(path.parent.name, folder):
         NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
         cell["metadata"] = {}
@@ -62,6 +72,24 @@ def execute(path: Path) -> Any:
             cell.outputs = [_cleaned(output) for output in cell.outputs if output.get("data") != _LIVE_LINE]
     notebook["metadata"] = {"kernelspec": notebook["metadata"]["kernelspec"]}
     return notebook
+
+
+def execute_in(kernel: KernelManager, notebook: Any, folder: str, **options: Any) -> None:
+    """Execute the cells of a notebook in a running kernel, without the names it has, in a folder.
+
+    Args:
+        kernel: the kernel.
+        notebook: the notebook, which gets the outputs.
+        folder: the current directory of the cells.
+        options: those of NotebookClient.
+    """
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(_EMPTY.format(folder=folder)))
+    client = NotebookClient(notebook, km=kernel, **options)
+    try:
+        client.execute()
+    finally:
+        client.kc.stop_channels()
+        del notebook.cells[0]
 
 
 def kinds(cell: Any) -> list[str]:
@@ -73,10 +101,10 @@ def kinds(cell: Any) -> list[str]:
 
 
 @contextmanager
-def _environment(path: Path, folder: str) -> Iterator[None]:
-    """Context in which a kernel starts without the user's profile, and with the lesson's language."""
+def _environment(language: str, folder: str) -> Iterator[None]:
+    """Context in which a kernel starts without the user's profile, and with a lesson's language."""
     before = dict(os.environ)
-    os.environ |= {"IPYTHONDIR": f"{folder}/.ipython", "TRACELLM_LANG": path.parent.name, "OMP_NUM_THREADS": "1"}
+    os.environ |= {"IPYTHONDIR": f"{folder}/.ipython", "TRACELLM_LANG": language, "OMP_NUM_THREADS": "1"}
     os.environ |= {"PYTHONPATH": str(ROOT.parent)}
     try:
         yield

@@ -36,7 +36,7 @@ steps = 24  # your prediction: 3 prompts with 8 tokens each
 # %% [markdown]
 # ## Run
 #
-# `%%explain` records the cell: the engine's methods are wrapped while it runs, and put back afterwards. The answer stands
+# `%%explain` records the cell: the engine's methods are wrapped while it runs, and put back afterwards. The answer appears
 # below the cell, and `run` is the recorded run.
 
 # %%
@@ -65,13 +65,10 @@ print(run.steps)
 run.steps[0]
 
 # %% [markdown]
-# What a request got, and when. Its first token comes from the prefill.
+# A request shows itself too: its times, its stages and its tokens. The first token comes from the prefill.
 
 # %%
-request = run.requests[1]
-print(request, f"first token after {request.first_token_ms:.1f} ms")
-for token in request.tokens:
-    print(f"step {token.step}: {token.text!r}, probability {token.probability:.1%}")
+run.requests[1]
 
 # %% [markdown]
 # The time of a decode step, part by part. The forward pass is the model itself.
@@ -96,6 +93,10 @@ two.steps[0].reasons
 # %%
 print(f"{len(run.steps)} steps with room for all, {len(two.steps)} with room for two")
 two.requests[2].timeline
+
+# %% [markdown]
+# The third request waits until the first two have ended, so the run takes twice as many steps. Each of its steps has a
+# smaller batch, though the model reads all of its weights in every step.
 
 # %% [markdown]
 # ## Exercises

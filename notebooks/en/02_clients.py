@@ -90,8 +90,8 @@ for process in sync.processes:
 sync.sequence(focus="SyncMPClient")
 
 # %% [markdown]
-# What does the boundary cost? Each step's time in the engine core is about the same in both runs; a request's time has
-# the transport in it as well. On the other side, the front end's work (text to tokens, tokens to text) no longer holds up
+# What does the boundary cost? Each step's time in the engine core is about the same in both runs; a request's time
+# also includes the transport. In return, the front end's work (text to tokens, tokens to text) no longer holds up
 # the engine core's loop.
 
 # %%
@@ -108,7 +108,7 @@ del llm  # ends the engine core's process
 # ## Exercises
 #
 # 1. How many steps did the engine core run with `SyncMPClient`? It may be more than 16: the requests cross the boundary
-#    one after the other, and the engine core starts with the first.
+#    one after the other, and the engine core does not wait for the last one.
 
 # %%
 steps = ...
@@ -136,5 +136,5 @@ served.predict("client", name_of_the_client)
 #
 # Every engine has one client: `InprocClient` in one process, `SyncMPClient` for an `LLM` with a process for its engine
 # core, `AsyncMPClient` for `AsyncLLM` and the server. `multiprocess_mode` and `asyncio_mode` choose. A second process costs
-# start-up time and a message each way for each step, and frees the engine core from the front end's work.
+# start-up time, one message for each request and one for each step, and frees the engine core from the front end's work.
 # Next: [one step under the microscope](03_one_step.ipynb)

@@ -24,9 +24,9 @@ from tracellm import LLM, SamplingParams
 # %% [markdown]
 # ## Predict
 #
-# Two requests run. Request 0 has a prompt of 5 tokens, request 1 one of 21. A block of the KV cache holds 16 tokens, and
-# blocks are numbered from 1. In step 3 both decode. Which position does request 1 compute then, and in which slot are its
-# keys and values written?
+# Two requests run. Request 0 has a prompt of 5 tokens, request 1 one of 21. A block of the KV cache holds 16 tokens.
+# Blocks are given out in order, from block 1 on, and each request has blocks of its own. In step 3 both decode. Which
+# position does request 1 compute then, and in which slot are its keys and values written?
 
 # %%
 prompts = ["The capital of France is", "one two three four five six seven eight nine ten " * 2]
@@ -48,8 +48,8 @@ run.predict("slot", slot_of_request_1, request=1, step=3)
 # %% [markdown]
 # ## Look: the scheduler's decision
 #
-# Step 3 is a decode: one token for each request. The token that is computed is the one that step 2 sampled; the token
-# that this step samples is computed in the next one.
+# Step 3 is a decode: one token for each request. The token that goes through the model is the one that step 2 sampled;
+# the token that this step samples goes through it in the next one.
 
 # %%
 step = run.steps.number(3)
@@ -155,4 +155,4 @@ run.predict("token", token, request=1, step=5)
 #
 # A step flattens the scheduled tokens of all requests into one batch: ids, positions and slots, one entry for each token.
 # The attention kernel finds each request's earlier keys and values by its block table. The row of logits at a request's
-# last position gives its next token, which the next step computes. Next: [the paged KV cache](04_paged_kv_cache.ipynb)
+# last position gives its next token, the input of the next step. Next: [the paged KV cache](04_paged_kv_cache.ipynb)

@@ -56,8 +56,8 @@ run.predict("blocks", blocks, request=0)
 run.predict("cached", cached, request=1)
 
 # %% [markdown]
-# The last sampled token is never computed, so request 0 has keys and values for one token less than prompt and output
-# together.
+# The last sampled token never goes through the model, so request 0 has keys and values for one token fewer than prompt
+# and output together.
 #
 # ## Look
 #
@@ -71,9 +71,10 @@ for position in (0, 15, 16, 17):
     print(f"position {position:2} -> slot {first.slot_mapping['0'][position]}")
 
 # %% [markdown]
-# A block that is full gets a hash of its tokens and of the hash of the block before it. So a block can be found by
-# everything that stands before it, and by nothing else. When request 0 ends, its blocks are free, but their contents
-# stay until a block is needed. Request 1 begins with the same 16 tokens and takes the first block as it is.
+# A block that is full gets a hash of its tokens and of the hash of the block before it. So a block can be found only by
+# a request whose tokens are the same from the beginning to the end of the block. When request 0 ends, its blocks are
+# free, but their contents stay until a block is needed. Request 1 begins with the same 16 tokens and takes the first
+# block as it is.
 
 # %%
 joined = run.requests[1].steps[0]
@@ -102,8 +103,8 @@ print(f"the prompts have {alike} equal tokens at the beginning: {alike // 16} fu
 # %% [markdown]
 # ## Change one knob
 #
-# The same two prompts with a cache of 5 blocks, of which 4 can be used. The output of request 0 is longer now, so it needs
-# all four. What is left of its first block for request 1?
+# The same two prompts with another one between them, longer outputs, and a cache of 5 blocks, of which 4 can be used. Each
+# request needs all four in the end. What is left of the first block when the last request starts?
 
 # %%
 # %%explain --as small
@@ -120,8 +121,9 @@ for step in small.steps:
 
 # %% [markdown]
 # Free blocks are taken from the front of a queue: the block that has been free for the longest time is used first, and
-# its cached content is lost (*evicted*). A request gives its blocks back in reverse order, so its last block, which others
-# are least likely to share, is evicted before its first. Here the request between the two needed all blocks.
+# its cached content is lost (*evicted*). A request gives its blocks back in reverse order, so its last block, which
+# others are least likely to share, is evicted before its first. Here the request between the two took all blocks, so
+# the last one finds nothing.
 
 # %% [markdown]
 # ## Exercises

@@ -65,8 +65,8 @@ for step in run.steps[:4]:
         print(f"   request {request}: {reason}")
 
 # %% [markdown]
-# So a decode never waits for a long prompt: chunks of the prompt fill the steps in which others decode. The way of each
-# request through the queues:
+# So a decode never waits for a long prompt: chunks of the prompt fill the steps in which others decode. Each request's
+# stages, with the numbers of their steps:
 
 # %%
 for request in run.requests:

@@ -25,12 +25,12 @@ from tracellm import AsyncLLM, SamplingParams
 # %% [markdown]
 # ## Predict
 #
-# Three callers ask at the same time. `alice` and `bob` read all of their 12 tokens; `carol` stops reading after the fourth.
+# Three callers ask at the same time. `alice` and `bob` read all of their 32 tokens; `carol` stops reading after the fourth.
 # How many processes does the run have? And what is the finish reason of carol's request?
 
 # %%
 async def ask(engine, name, prompt, leave_after=None):
-    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
     seen = 0
     async for output in engine.generate(prompt, params, request_id=name):
         seen += 1
@@ -70,21 +70,25 @@ run.predict("finish", reason, request="carol")
 # the steps, and a thread for each direction: sockets are never read in the loop itself.
 
 # %%
-for process in run.processes:
-    print(process.name, "| steps:", process.steps, "| threads:", ", ".join(process.threads))
+run.processes
 
 # %% [markdown]
-# The messages of one trace: each line is a message that was sent in one process and received in another.
+# The messages of one trace, counted by type and direction. A message was sent in one process and received in another.
 
 # %%
-for message in run.trace.messages[:12]:
-    kind, sent = message.send.attributes["tracellm.message.type"], message.send
-    print(f"{kind:8} {sent.process.name:12} -> {message.receive.process.name if message.receive else 'nobody':12}")
+from collections import Counter
+
+ways = Counter()
+for message in run.trace.messages:
+    receiver = message.receive.process.name if message.receive else "nobody"
+    ways[message.send.attributes["tracellm.message.type"], message.send.process.name, receiver] += 1
+for (kind, sender, receiver), number in ways.items():
+    print(f"{number:3} {kind:8} {sender:12} -> {receiver}")
 
 # %% [markdown]
-# A request crosses as ADD: token ids and sampling parameters. Its tokens come back as OUTPUTS, one message for each step,
-# with the new tokens of all its requests. When carol's caller leaves, `AsyncLLM.abort` sends ABORT, and the engine core
-# frees her blocks before its next step.
+# A request crosses as ADD: token ids and sampling parameters. Its tokens come back as OUTPUTS, one message for each
+# step, with the new tokens of all its requests; the last one may find the front end already stopped. When carol's
+# caller leaves, `AsyncLLM.abort` sends ABORT, and the engine core frees her blocks before its next step.
 
 # %%
 for request in run.requests:
@@ -98,10 +102,10 @@ for request in run.requests:
 next(step for step in run.steps if step.number > run.requests["carol"].tokens[-1].step)
 
 # %% [markdown]
-# The whole way of the messages as a sequence diagram, for the client and the engine core's process.
+# The same as a sequence diagram: ADD, OUTPUTS and ABORT are the arrows from box to box. Steps that are alike are drawn once.
 
 # %%
-run.sequence(focus=["AsyncMPClient", "EngineCoreProc"], detail="request")
+run.sequence()
 
 # %% [markdown]
 # ## Change one knob
@@ -130,7 +134,7 @@ print(f"{len(steps)} steps took {sum(steps):.1f} ms of the {whole:.1f} ms from s
 adds = ...
 
 sent = sum(message.send.attributes["tracellm.message.type"] == "ADD" for message in run.trace.messages)
-print("No answer yet." if adds is ... else f"You said {adds}; {sent} were sent.")
+print("No answer yet." if adds is ... else f"You said {adds}; {sent} were sent, one for each request.")
 
 # %% [markdown]
 # 2. For how many of the three requests is the finish reason `length`?
@@ -138,8 +142,8 @@ print("No answer yet." if adds is ... else f"You said {adds}; {sent} were sent."
 # %%
 finished = ...
 
-ended = sum(request.finish_reason == "length" for request in run.requests)
-print("No answer yet." if finished is ... else f"You said {finished}; {ended} ended so.")
+ended = [request.id for request in run.requests if request.finish_reason == "length"]
+print("No answer yet." if finished is ... else f"You said {finished}; {len(ended)} ended so: {', '.join(ended)}.")
 
 # %% [markdown]
 # ## What you can say now

@@ -56,7 +56,7 @@ run.predict("token", token_of_request_0, request=0, step=1)
 
 # %%
 left = run.steps[0].sampled["1"].tokens_left
-print(f"You said {left_for_request_1}; {left} tokens were left for request 1.")
+print(f"You said {left_for_request_1}; {left} tokens were left for request 1, as its top_k is {params[1].top_k}.")
 
 # %% [markdown]
 # ## Look
@@ -84,7 +84,7 @@ run.steps[1]
 # ## Change one knob
 #
 # A seed makes chance repeatable: the same seed gives the same tokens, whichever requests are in the batch. A penalty makes
-# tokens less likely that prompt and output already have. Here request 0 is the earlier request 1 again, request 1 has
+# tokens less likely that the prompt or the output already has. Here request 0 is the earlier request 1 again, request 1 has
 # another seed, and request 2 is greedy with a penalty.
 
 # %%

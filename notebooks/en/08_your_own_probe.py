@@ -73,6 +73,12 @@ print([call.name for call in run.trace.children(mine)])
 print("\n".join(run.tree(width=90).splitlines()[:14]))
 
 # %% [markdown]
+# `focus` takes the name of a function, too: here are the calls into and out of it.
+
+# %%
+run.sequence(focus="best_answer")
+
+# %% [markdown]
 # ## Your own model
 #
 # A folder with `config.json`, weights in safetensors and a tokenizer is a model. Here transformers makes a Llama with
@@ -136,7 +142,8 @@ spans_of_steps = ...
 run.predict("steps", spans_of_steps)
 
 # %% [markdown]
-# 2. Give a function of yours a probe, call it twice in a recording, and find its spans. Replace the body of `mine_twice`.
+# 2. Call a function of yours twice in one recording. `mine_twice` has a probe: give it a body, and change the cell below it
+#    so that it is called twice.
 
 # %%
 @tracellm.probe
@@ -149,7 +156,8 @@ def mine_twice():
 mine_twice()
 
 # %%
-print("Right." if len(exercise.trace.named("mine_twice")) == 2 else "Not yet: it was called once.")
+calls = len(exercise.trace.named("mine_twice"))
+print("Right: two spans." if calls == 2 else f"Not yet: recorded calls of mine_twice: {calls}, not 2.")
 
 # %% [markdown]
 # ## What you can say now

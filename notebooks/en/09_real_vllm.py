@@ -127,6 +127,15 @@ print("in both:", sorted(name for name in shared if name.startswith(("EngineCore
 print("\n".join(ours.diff(theirs).splitlines()[:30]))
 
 # %% [markdown]
+# ## Change one knob
+#
+# What would room for all three requests change? `whatif` schedules a run again without its model. It does so for runs of
+# tracellm's engine only, whose scheduler decides as vLLM's does.
+
+# %%
+print("\n".join(str(ours.whatif(max_num_seqs=3)).splitlines()[:14]))
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. How many processes has vLLM's run?

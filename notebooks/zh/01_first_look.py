@@ -62,13 +62,10 @@ print(run.steps)
 run.steps[0]
 
 # %% [markdown]
-# 一个请求在什么时候得到了什么。第一个 token 来自预填充。
+# 请求也可以直接显示：时间、阶段和 token。第一个 token 来自预填充。
 
 # %%
-request = run.requests[1]
-print(request, f"首 token：{request.first_token_ms:.1f} ms")
-for token in request.tokens:
-    print(f"第 {token.step} 步：{token.text!r}，概率 {token.probability:.1%}")
+run.requests[1]
 
 # %% [markdown]
 # 一个解码 step 的时间，按部分列出。前向计算（forward）就是模型本身。
@@ -93,6 +90,9 @@ two.steps[0].reasons
 # %%
 print(f"全部同时运行：{len(run.steps)} 个 step；最多两个：{len(two.steps)} 个 step")
 two.requests[2].timeline
+
+# %% [markdown]
+# 第三个请求要等前两个结束，所以 step 数翻倍。每个 step 的批次变小了，而模型在每个 step 中仍要读取全部权重。
 
 # %% [markdown]
 # ## 练习

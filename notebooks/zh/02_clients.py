@@ -103,7 +103,7 @@ del llm  # 结束引擎核心的进程
 # %% [markdown]
 # ## 练习
 #
-# 1. 使用 `SyncMPClient` 时，引擎核心运行了多少个 step？可能多于 16 个：请求一个接一个跨过边界，引擎核心收到第一个就开始。
+# 1. 使用 `SyncMPClient` 时，引擎核心运行了多少个 step？可能多于 16 个：请求一个接一个跨过边界，引擎核心不会等到最后一个才开始。
 
 # %%
 steps = ...
@@ -130,5 +130,5 @@ served.predict("client", name_of_the_client)
 # ## 现在你能说清
 #
 # 每个引擎有一个客户端：同一进程中是 `InprocClient`；引擎核心有自己的进程时，`LLM` 用 `SyncMPClient`，`AsyncLLM` 和服务器用 `AsyncMPClient`。
-# 由 `multiprocess_mode` 和 `asyncio_mode` 决定。第二个进程要花启动时间，每个 step 双向各要一条消息，但引擎核心不再受前端工作的拖累。
+# 由 `multiprocess_mode` 和 `asyncio_mode` 决定。第二个进程的代价是启动时间、每个请求一条消息、每个 step 一条消息；好处是引擎核心不再受前端工作的拖累。
 # 下一课：[显微镜下的一个 step](03_one_step.ipynb)

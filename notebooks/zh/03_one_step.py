@@ -23,7 +23,8 @@ from tracellm import LLM, SamplingParams
 # %% [markdown]
 # ## 预测
 #
-# 有两个请求。请求 0 的提示词有 5 个 token，请求 1 有 21 个。KV 缓存的一块存放 16 个 token，块从 1 开始编号。在第 3 步，两个请求都在解码。
+# 有两个请求。请求 0 的提示词有 5 个 token，请求 1 有 21 个。KV 缓存的一块存放 16 个 token。块从 1 号开始依次分配，
+# 每个请求用自己的块。在第 3 步，两个请求都在解码。
 # 请求 1 此时计算的是哪个位置，它的 K 和 V 写入哪个槽位？
 
 # %%
@@ -46,7 +47,7 @@ run.predict("slot", slot_of_request_1, request=1, step=3)
 # %% [markdown]
 # ## 观察：调度器的决定
 #
-# 第 3 步是解码：每个请求一个 token。被计算的是第 2 步采样出来的 token；这一步采样的 token 要到下一步才计算。
+# 第 3 步是解码：每个请求一个 token。送进模型计算的是第 2 步采样出来的 token；这一步采样的 token 要到下一步才送进模型。
 
 # %%
 step = run.steps.number(3)
@@ -151,4 +152,4 @@ run.predict("token", token, request=1, step=5)
 # ## 现在你能说清
 #
 # 一个 step 把所有请求中被调度的 token 摊平成一个批次：id、位置和槽位，每个 token 各一项。注意力 kernel 通过块表找到每个请求之前的 K 和 V。
-# 请求最后一个位置的那行 logits 给出它的下一个 token，由下一个 step 计算。下一课：[分页 KV 缓存](04_paged_kv_cache.ipynb)
+# 请求最后一个位置的那行 logits 给出它的下一个 token，也就是下一个 step 的输入。下一课：[分页 KV 缓存](04_paged_kv_cache.ipynb)

@@ -62,7 +62,7 @@ for step in run.steps[:4]:
         print(f"   请求 {request}：{reason}")
 
 # %% [markdown]
-# 所以解码从不等待长提示词：提示词的块填进其他请求解码的 step 里。每个请求在队列中的经过：
+# 所以解码从不等待长提示词：提示词的块填进其他请求解码的 step 里。每个请求的各个阶段，后面是 step 的编号：
 
 # %%
 for request in run.requests:

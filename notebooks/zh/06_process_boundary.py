@@ -25,11 +25,11 @@ from tracellm import AsyncLLM, SamplingParams
 # %% [markdown]
 # ## 预测
 #
-# 三个调用方同时提问。`alice` 和 `bob` 读完全部 12 个 token，`carol` 读到第四个就不再读了。这次运行有几个进程？carol 的请求的结束原因是什么？
+# 三个调用方同时提问。`alice` 和 `bob` 读完全部 32 个 token，`carol` 读到第四个就不再读了。这次运行有几个进程？carol 的请求的结束原因是什么？
 
 # %%
 async def ask(engine, name, prompt, leave_after=None):
-    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
     seen = 0
     async for output in engine.generate(prompt, params, request_id=name):
         seen += 1
@@ -68,19 +68,24 @@ run.predict("finish", reason, request="carol")
 # 前端有运行调用方的事件循环，还有一个读取输出的任务。引擎核心有执行 step 的忙循环，每个方向各有一个线程：循环本身从不读套接字。
 
 # %%
-for process in run.processes:
-    print(process.name, "| step 数：", process.steps, "| 线程：", ", ".join(process.threads))
+run.processes
 
 # %% [markdown]
-# 同一条 trace 中的消息：每行是一条由一个进程发出、另一个进程收到的消息。
+# 同一条 trace 中的消息，按类型和方向计数。每条消息由一个进程发出，由另一个进程收到。
 
 # %%
-for message in run.trace.messages[:12]:
-    kind, sent = message.send.attributes["tracellm.message.type"], message.send
-    print(f"{kind:8} {sent.process.name:12} -> {message.receive.process.name if message.receive else '无':12}")
+from collections import Counter
+
+ways = Counter()
+for message in run.trace.messages:
+    receiver = message.receive.process.name if message.receive else "无"
+    ways[message.send.attributes["tracellm.message.type"], message.send.process.name, receiver] += 1
+for (kind, sender, receiver), number in ways.items():
+    print(f"{number:3} {kind:8} {sender:12} -> {receiver}")
 
 # %% [markdown]
-# 请求以 ADD 跨过边界：token id 和采样参数。它的 token 以 OUTPUTS 返回，每个 step 一条消息，带着其中所有请求的新 token。
+# 请求以 ADD 跨过边界：token id 和采样参数。它的 token 以 OUTPUTS 返回，每个 step 一条消息，带着其中所有请求的新 token；
+# 最后一条可能发出时前端已经停止。
 # carol 的调用方离开时，`AsyncLLM.abort` 发送 ABORT，引擎核心在下一个 step 之前释放她的块。
 
 # %%
@@ -94,10 +99,10 @@ for request in run.requests:
 next(step for step in run.steps if step.number > run.requests["carol"].tokens[-1].step)
 
 # %% [markdown]
-# 消息的全部经过画成时序图，只看客户端和引擎核心的进程。
+# 画成时序图：从一个框到另一个框的箭头就是 ADD、OUTPUTS 和 ABORT。相同的 step 只画一次。
 
 # %%
-run.sequence(focus=["AsyncMPClient", "EngineCoreProc"], detail="request")
+run.sequence()
 
 # %% [markdown]
 # ## 改一个参数
@@ -125,7 +130,7 @@ print(f"{len(steps)} 个 step 共 {sum(steps):.1f} ms；从提交到最后一个
 adds = ...
 
 sent = sum(message.send.attributes["tracellm.message.type"] == "ADD" for message in run.trace.messages)
-print("还没有回答。" if adds is ... else f"你的回答是 {adds}；实际发送了 {sent} 条。")
+print("还没有回答。" if adds is ... else f"你的回答是 {adds}；实际发送了 {sent} 条，每个请求一条。")
 
 # %% [markdown]
 # 2. 三个请求中，有几个的结束原因是 `length`？
@@ -133,8 +138,8 @@ print("还没有回答。" if adds is ... else f"你的回答是 {adds}；实际
 # %%
 finished = ...
 
-ended = sum(request.finish_reason == "length" for request in run.requests)
-print("还没有回答。" if finished is ... else f"你的回答是 {finished}；实际有 {ended} 个。")
+ended = [request.id for request in run.requests if request.finish_reason == "length"]
+print("还没有回答。" if finished is ... else f"你的回答是 {finished}；实际有 {len(ended)} 个：{', '.join(ended)}。")
 
 # %% [markdown]
 # ## 现在你能说清

@@ -55,7 +55,7 @@ run.predict("token", token_of_request_0, request=0, step=1)
 
 # %%
 left = run.steps[0].sampled["1"].tokens_left
-print(f"你的预测是 {left_for_request_1}；请求 1 剩下 {left} 个 token。")
+print(f"你的预测是 {left_for_request_1}；请求 1 剩下 {left} 个 token，因为它的 top_k 是 {params[1].top_k}。")
 
 # %% [markdown]
 # ## 观察

@@ -70,6 +70,12 @@ print([call.name for call in run.trace.children(mine)])
 print("\n".join(run.tree(width=90).splitlines()[:14]))
 
 # %% [markdown]
+# `focus` 也可以是函数名：这里画出调用它和它发出的调用。
+
+# %%
+run.sequence(focus="best_answer")
+
+# %% [markdown]
 # ## 你自己的模型
 #
 # 一个文件夹，里面有 `config.json`、safetensors 格式的权重和分词器，就是一个模型。这里用 transformers 创建一个随机权重的 Llama，
@@ -133,7 +139,7 @@ spans_of_steps = ...
 run.predict("steps", spans_of_steps)
 
 # %% [markdown]
-# 2. 给你自己的函数加上探针，在一次记录中调用两次，再找到它的 span。请改写 `mine_twice` 的函数体。
+# 2. 在一次记录中调用你自己的函数两次。`mine_twice` 已经有探针：请写出函数体，并修改它下面的单元格，使它被调用两次。
 
 # %%
 @tracellm.probe
@@ -146,7 +152,8 @@ def mine_twice():
 mine_twice()
 
 # %%
-print("正确。" if len(exercise.trace.named("mine_twice")) == 2 else "还没有：只调用了一次。")
+calls = len(exercise.trace.named("mine_twice"))
+print("正确：有两个 span。" if calls == 2 else f"还没有：记录中 mine_twice 的 span 有 {calls} 个，不是 2 个。")
 
 # %% [markdown]
 # ## 现在你能说清

@@ -125,6 +125,15 @@ print("两者都有：", sorted(name for name in shared if name.startswith(("Eng
 print("\n".join(ours.diff(theirs).splitlines()[:30]))
 
 # %% [markdown]
+# ## 改一个参数
+#
+# 如果三个请求可以同时运行，会有什么变化？`whatif` 不运行模型，重新调度一次运行。它只支持 tracellm 引擎的运行，
+# 而 tracellm 的调度器与 vLLM 的决定相同。
+
+# %%
+print("\n".join(str(ours.whatif(max_num_seqs=3)).splitlines()[:14]))
+
+# %% [markdown]
 # ## 练习
 #
 # 1. vLLM 的这次运行有几个进程？

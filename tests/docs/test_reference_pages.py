@@ -11,6 +11,8 @@ import pytest
 import tracellm
 from scripts.make_docs import filled
 from scripts.reference_docs import PAGES, blocks
+from tracellm.notebook.requests import RunRequest
+from tracellm.notebook.steps import RunStep
 from tracellm.report.texts import LANGUAGES, Language
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,16 @@ def test_the_api_page_is_complete(page: str) -> None:
     missing = {name for name in methods.union(tracellm.__all__) - {"__version__"} if name not in text}
     assert missing == set()
     assert _code(page) == _code("docs/api.md")
+
+
+@pytest.mark.parametrize("page", ["docs/api.md", "docs/zh/api.md"])
+def test_the_api_page_has_every_member_of_a_run(page: str) -> None:
+    """The page names every public attribute and method of a run, a step and a request."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    own = {name for kind in (tracellm.Run, RunStep, RunRequest) for name in vars(kind) if not name.startswith("_")}
+    attributes = {"folder", "lang", "recording", "engine"}  # set in __init__
+    missing = {name for name in own | attributes if not re.search(rf"\.{name}\b", text)}
+    assert missing == set()
 
 
 def test_the_code_of_the_api_page_runs(tmp_path: Path) -> None:

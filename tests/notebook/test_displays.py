@@ -1,5 +1,6 @@
 """The displays of a run and a step in a notebook: the report's facts, static, safe, and readable in a real browser."""
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,27 @@ def test_a_run_has_a_frame_with_its_steps(recorded: Recorded, browser: Browser, 
     assert browser.run("return document.querySelector('.request-details h4').textContent").endswith("2")
     assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
     assert browser.log() == []
+
+
+def test_the_frame_works_under_the_policies_of_other_front_ends(recorded: Recorded, browser: Browser, tmp_path: Path):
+    """The frame runs under the policy of VS Code's outputs, and in a sandboxed frame such as Colab's."""
+    shown = tracellm.open_run(recorded[0].folder, lang="en")._repr_mimebundle_()["text/html"]
+    page = "<!DOCTYPE html><meta charset=utf-8>"
+    allowed = "script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; child-src https: data:"
+    code = f"default-src 'none'; {allowed}"
+    (tmp_path / "code.html").write_text(f'{page}<meta http-equiv="Content-Security-Policy" content="{code}">{shown}')
+    (tmp_path / "colab.html").write_text(
+        f'{page}<iframe id="output" style="width:900px;height:900px" sandbox="allow-scripts allow-forms" '
+        f'srcdoc="{html.escape(page + shown)}"></iframe>'
+    )
+    for name in ("code", "colab"):
+        browser.open(tmp_path / f"{name}.html")
+        if name == "colab":
+            browser.enter("#output")
+        browser.click("details summary")
+        browser.enter("iframe[sandbox='allow-scripts']")
+        assert browser.wait("document.documentElement.dataset.ready"), name
+        assert browser.log() == []
 
 
 def test_a_long_run_has_its_first_steps_in_the_frame(recorded: Recorded, browser: Browser, tmp_path: Path):

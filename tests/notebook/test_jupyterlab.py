@@ -25,14 +25,20 @@ LONG = (
 )
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[str]:
-    """The address of a JupyterLab that serves a folder, to which the test may write."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that JupyterLab serves."""
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="module")
+def lab(folder: Path) -> Iterator[str]:
+    """The address of a JupyterLab that serves a folder, to which the tests may write."""
     require_browser()
     settings = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--IdentityProvider.token=",
-                "--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={tmp_path}"]  # fmt: skip
-    homes = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
-    homes |= {"IPYTHONDIR": str(tmp_path / "ipython"), "TRACELLM_LANG": "en"}
+                "--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={folder}"]  # fmt: skip
+    homes = {f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    homes |= {"IPYTHONDIR": str(folder / "ipython"), "TRACELLM_LANG": "en"}
     server = subprocess.Popen(
         [sys.executable, "-m", "jupyterlab", *settings],
         env=os.environ | homes,
@@ -57,10 +63,11 @@ def lab(tmp_path: Path) -> Iterator[str]:
 
 def open_notebook(browser: Browser, lab: str, folder: Path, *sources: str) -> None:
     """Open a new notebook with these cells, and wait for its kernel."""
+    name = f"{len(list(folder.glob('*.ipynb')))}.ipynb"
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), folder / "cells.ipynb")
-    browser.visit(f"{lab}/tree/cells.ipynb", width=1200, height=5000)  # cells out of sight have no elements
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), folder / name)
+    browser.visit(f"{lab}/tree/{name}", width=1200, height=5000)  # cells out of sight have no elements
     assert browser.wait(f"document.querySelectorAll('.jp-CodeCell').length === {len(sources)}", seconds=60)
     kernel = "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
     assert browser.wait(f"{kernel}?.connectionStatus === 'connected' && {kernel}.status === 'idle'", seconds=60)
@@ -91,10 +98,10 @@ def run_again(browser: Browser, cell: int, count: int) -> None:
     assert browser.wait(f"{prompt} === '[{count}]:'", seconds=60)
 
 
-def test_cells_run_stop_and_run_again(lab: str, tmp_path: Path):
+def test_cells_run_stop_and_run_again(lab: str, folder: Path):
     """Run all, stop a cell in mid-generation, walk through the frame of a run, and run its cell again."""
     with Browser() as browser:
-        open_notebook(browser, lab, tmp_path, LOAD, SHORT, LONG, "run.manifest['status']")
+        open_notebook(browser, lab, folder, LOAD, SHORT, LONG, "run.manifest['status']")
         execute(browser, "notebook:run-all-cells")
         assert shows(browser, 2, "begun")
         execute(browser, "notebook:interrupt-kernel")
@@ -111,11 +118,11 @@ def test_cells_run_stop_and_run_again(lab: str, tmp_path: Path):
         assert shows(browser, 1, "Finished")
 
 
-def test_a_widgets_selection_is_pythons(lab: str, tmp_path: Path):
+def test_a_widgets_selection_is_pythons(lab: str, folder: Path):
     """A click in the widget's frame sets its step and request in Python, and Python sets the frame's."""
     ask = "view.step, view.request, view.selected_step.kind, view.selected_request"
     with Browser() as browser:
-        open_notebook(browser, lab, tmp_path, LOAD, SHORT, "view = short.widget()\nview", ask, "view.step = 1")
+        open_notebook(browser, lab, folder, LOAD, SHORT, "view = short.widget()\nview", ask, "view.step = 1")
         execute(browser, "notebook:run-all-cells")
         assert shows(browser, 3, "(1, None, 'prefill', None)")
         assert browser.wait(f"{output(2)}.querySelector('iframe')", seconds=60)

@@ -1,7 +1,6 @@
 """A notebook's kernel under `%%explain`: the live line, the stop button, several engines, and cells run again."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,12 +55,14 @@ class Kernel:
         return shown, reply.get("ename", "")
 
 
-@pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
-    """A new kernel with the magics."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("TRACELLM_LANG", "en")
-    manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path), startup_timeout=HANG_GUARD)
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel with the magics: one for all tests, as each leaves nothing behind."""
+    folder = tmp_path_factory.mktemp("kernel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        patch.setenv("TRACELLM_LANG", "en")
+        manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder), startup_timeout=HANG_GUARD)
     try:
         kernel = Kernel(manager, client)
         kernel.run(LOAD)

@@ -1,11 +1,14 @@
 """`%%explain` in a real kernel: the cell runs as always, the run is a variable, and nothing is left behind."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+from jupyter_client.manager import KernelManager, start_new_kernel
+
+from scripts.notebooks import execute_in
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by jupyter_client and tornado
 
@@ -13,18 +16,28 @@ LOAD = "%load_ext tracellm\nfrom tracellm import LLM, SamplingParams\nllm = LLM(
 ONE = "llm.generate('Hello', SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)[0].outputs[0].text"
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    """One kernel for all tests: a start takes seconds."""
+    folder = tmp_path_factory.mktemp("kernel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        patch.setenv("TRACELLM_LANG", "en")
+        manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder), startup_timeout=90)
+    try:
+        client.stop_channels()
+        yield manager
+    finally:
+        manager.shutdown_kernel(now=True)
+
+
 @pytest.fixture
-def run_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A function that runs cells in one new kernel, and returns the outputs of each."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("TRACELLM_LANG", "en")
+def run_cells(kernel: KernelManager, tmp_path: Path):
+    """A function that runs cells in the kernel, in an empty folder, and returns the outputs of each."""
 
     def run(*sources: str) -> list[list[dict[str, Any]]]:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-        client = NotebookClient(
-            notebook, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(tmp_path)}}
-        )
-        client.execute()
+        execute_in(kernel, notebook, str(tmp_path), allow_errors=True)
         return [cell.outputs for cell in notebook.cells]
 
     return run
@@ -53,7 +66,7 @@ def test_a_cell_shows_its_value_and_the_answer(run_cells: Any, tmp_path: Path):
     assert "<table" in shown(cell[1:], "text/html")
     assert "<script" not in shown(cell[1:], "text/html")
     assert shown(line[:1]) == shown(cell[:1]) == shown(named[:1])
-    assert [path.name for path in tmp_path.iterdir() if path.name != "ipython"] == ["kept"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_diagrams_and_trees_are_shown_as_they_are(run_cells: Any):
@@ -61,8 +74,27 @@ def test_diagrams_and_trees_are_shown_as_they_are(run_cells: Any):
     *_, diagram, tree = run_cells(LOAD, f"%explain {ONE}", "run.sequence(focus='Scheduler')", "run.tree()")
     assert shown(diagram).startswith("sequenceDiagram\n    ")
     assert shown(diagram) == shown(diagram, "text/vnd.mermaid")
+    assert "<svg" in shown(diagram, "text/html")
     assert "\n" in shown(tree)
     assert "\\n" not in shown(tree)
+
+
+def test_cells_and_their_functions_have_names(run_cells: Any):
+    """A line has the number of its cell, which no kernel changes; a function of a cell is found by its own name."""
+    ask = "@tracellm.probe\ndef ask():\n    return llm.generate('Hello', SamplingParams(max_tokens=1), use_tqdm=False)"
+    number = "get_ipython().displayhook.prompt_count"
+    *_, before, _, tree, drawn, kept, failed = run_cells(
+        LOAD, f"import tracellm\n{ask}", number, "%%explain --out 'a b'\nask()", "print(run.tree())",
+        "print(run.sequence(focus='ask'))", "run.folder.name", "%explain 1 / 0",
+    )  # fmt: skip
+    cell = int(shown(before)) + 1
+    assert f"└ In[{cell}]:1  ask()" in shown(tree)
+    assert f"In[{cell - 2}]:4  return llm.generate(" in shown(tree)
+    assert "notebook->>+notebook: ask()" in shown(drawn)
+    assert "notebook->>+LLM: generate(" in shown(drawn)
+    assert "Scheduler" not in shown(drawn)
+    assert shown(kept) == "'a b'"
+    assert "ZeroDivisionError" in shown(failed)
 
 
 def test_an_error_in_the_cell_is_shown_and_recorded(run_cells: Any):

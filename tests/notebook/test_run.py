@@ -123,10 +123,13 @@ def test_views_are_those_of_the_command(recorded: Recorded):
 
 
 def test_a_diagram_is_drawn_and_a_text_keeps_its_lines(recorded: Recorded):
-    """The display of a diagram has Mermaid's MIME type; that of a text is escaped and preformatted."""
+    """A diagram is displayed as a picture and has Mermaid's MIME type; a text is escaped and preformatted."""
     run, *_ = recorded
     diagram = run.sequence()
-    assert diagram._repr_mimebundle_() == {"text/plain": str(diagram), "text/vnd.mermaid": str(diagram)}
+    bundle = diagram._repr_mimebundle_()
+    assert bundle["text/plain"] == bundle["text/vnd.mermaid"] == str(diagram)
+    assert "<svg" in bundle["text/html"]
+    assert html.escape(diagram) in bundle["text/html"]
     shown = run.tree()._repr_mimebundle_()
     assert shown["text/plain"] == str(run.tree())
     assert html.unescape(re.sub("</?pre[^>]*>", "", shown["text/html"])) == str(run.tree())

@@ -8,7 +8,7 @@ from tests.report.processes import served, sync_run
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder, shown_html
 from tracellm.report.calltree import calltree
 from tracellm.report.facts.process_messages import ProcessFacts, crossings, processes
-from tracellm.report.html.boundary_view import _process
+from tracellm.report.html.boundary_view import process_view
 from tracellm.report.steps_table import steps_table
 from tracellm.report.texts import LANGUAGES
 from tracellm.trace import names
@@ -157,4 +157,4 @@ def test_hostile_processes_threads_and_messages_stay_text():
 )
 def test_a_process_is_told_by_what_it_is(name: str, steps: int, role: str):
     """The process with the steps is the engine core; without steps its name decides."""
-    assert role in _process(ProcessFacts(name, 1, (), 5, steps), "en")["role"]
+    assert role in process_view(ProcessFacts(name, 1, (), 5, steps), "en")["role"]

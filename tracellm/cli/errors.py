@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tracellm.probes.context.notebook_cell import cell_name
 from tracellm.report.texts import Language, text
 
 __all__ = ["CommandError", "Failure", "describe", "is_users_mistake", "print_error", "print_mistake", "require_posix"]
@@ -106,7 +107,7 @@ def describe(error: BaseException) -> Failure:
         return Failure(name, message, None, None, None, None, full)
     file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
     source = linecache.getline(file, line, found.tb_frame.f_globals).strip() or None
-    return Failure(name, message, file, line, found.tb_frame.f_code.co_qualname, source, full)
+    return Failure(name, message, cell_name(file) or file, line, found.tb_frame.f_code.co_qualname, source, full)
 
 
 def _users_frame(tb: TracebackType | None) -> TracebackType | None:

@@ -18,7 +18,7 @@ from tracellm.cli.options import Convert, Options
 from tracellm.cli.reports import (
     matching_classes,
     print_problems,
-    recorded_classes,
+    recorded_names,
     write_reports,
 )
 from tracellm.probes.catalog.coverage import vllm_version
@@ -168,7 +168,7 @@ class Explanation:
             print_error(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
             return
         print_problems(run, self.lang)
-        absent = [name for name in self._focus if not matching_classes(name, recorded_classes(run))]
+        absent = [name for name in self._focus if not matching_classes(name, recorded_names(run))]
         focus = [name for name in self._focus if name not in absent]
         failed = write_reports(run, self.lang, detail=self._detail, focus=focus, shown=self.shown)
         report = None if "report.html" in failed else self.shown / "report.html"

@@ -27,6 +27,8 @@ __all__ = [
     "print_depth_limit",
     "print_problems",
     "recorded_classes",
+    "recorded_names",
+    "sequence_picture",
     "sequence_text",
     "step_text",
     "steps_text",
@@ -52,19 +54,22 @@ def print_depth_limit(run: RunFolder, detail: Level | None, lang: Language) -> N
 
 
 def classes_in_focus(run: RunFolder, focus: Sequence[str], *, drawn: bool) -> tuple[str, ...]:
-    """Return the classes of a run that `focus` names, by name or pattern. `drawn`: only those of a sequence diagram.
+    """Return the classes of a run that `focus` names, by name or pattern.
+
+    `drawn`: only those of a sequence diagram, or else functions of it, such as one with `@tracellm.probe`.
 
     Raises:
         CommandError: a name matches no class with a call in the run.
     """
     if not focus:
         return ()
-    from tracellm.report.diagram.sequence import drawn_lifelines
+    from tracellm.report.diagram.sequence import drawn_functions, drawn_lifelines
 
     classes = sorted(drawn_lifelines(run.trace)) if drawn else recorded_classes(run)
+    functions = drawn_functions(run.trace) if drawn else []
     found: dict[str, None] = {}
     for name in focus:
-        matches = matching_classes(name, classes)
+        matches = matching_classes(name, classes) or matching_classes(name, functions)
         if not matches:
             raise CommandError("focus", value=name, known=", ".join(classes))
         found |= dict.fromkeys(matches)
@@ -74,6 +79,13 @@ def classes_in_focus(run: RunFolder, focus: Sequence[str], *, drawn: bool) -> tu
 def recorded_classes(run: RunFolder) -> list[str]:
     """Return the names of the classes with a call in the run."""
     return sorted({span.lifeline for span in run.trace.spans})
+
+
+def recorded_names(run: RunFolder) -> list[str]:
+    """Return the names of the classes with a call in the run, and of the functions."""
+    from tracellm.report.diagram.sequence import drawn_functions
+
+    return [*recorded_classes(run), *drawn_functions(run.trace)]
 
 
 def matching_classes(name: str, classes: Sequence[str]) -> list[str]:
@@ -92,6 +104,14 @@ def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None
     classes = classes_in_focus(run, focus, drawn=True)
     diagram = sequence_diagram(run.trace, detail=detail, focus=classes, lang=lang)
     return _with_notes(diagram, run, lang, mark="%% ")
+
+
+def sequence_picture(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
+    """Return the diagram of `sequence_text` as a static SVG."""
+    from tracellm.report.diagram.sequence import sequence
+    from tracellm.report.diagram.svg import to_svg
+
+    return to_svg(sequence(run.trace, detail=detail, focus=classes_in_focus(run, focus, drawn=True), lang=lang))
 
 
 def calltree_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:

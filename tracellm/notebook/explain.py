@@ -12,8 +12,9 @@ from types import TracebackType
 from tracellm.cli.explanation import Explanation
 from tracellm.cli.folders import new_run_folder
 from tracellm.cli.options import choose_language, level_of, ring_of, selection_of
-from tracellm.notebook.live_line import LiveLine, is_notebook
+from tracellm.notebook.live_line import LiveLine
 from tracellm.notebook.run import Run
+from tracellm.probes.context.notebook_cell import NOTEBOOK, is_in_notebook
 from tracellm.trace.names import Level
 
 __all__ = ["Block", "explain"]
@@ -96,7 +97,7 @@ def explain(
         ring=kept,
         keep_text=keep_text,
         quiet=quiet,
-        console=LiveLine(language) if quiet and is_notebook() else None,
+        console=LiveLine(language) if quiet and is_in_notebook() else None,
     )
     return Block(explanation)
 
@@ -105,7 +106,7 @@ def _program_name(argv0: str) -> str:
     """Return the name of the running program, from `sys.argv[0]`."""
     path = Path(argv0)
     if path.name.endswith("kernel_launcher.py"):  # ipykernel's, and Colab's
-        return "notebook"
+        return NOTEBOOK
     if path.name == "__main__.py":  # python -m package
         return path.parent.name
     return _PYTHONS_OWN.get(argv0, path.name)

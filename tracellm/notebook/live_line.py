@@ -4,7 +4,6 @@ It appears once a run has generated for two seconds, changes twice a second, and
 in a Jupyter kernel, in place of the console log of a terminal.
 """
 
-import sys
 import time
 from typing import Any
 
@@ -16,17 +15,10 @@ from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, read_step
 
-__all__ = ["LiveLine", "is_notebook"]
+__all__ = ["LiveLine"]
 
 _FIRST_SECONDS = 2.0
 _SECONDS = 0.5
-
-
-def is_notebook() -> bool:
-    """Return whether this process is a Jupyter kernel."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return hasattr(shell, "kernel")
 
 
 class LiveLine(Console):

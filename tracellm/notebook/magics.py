@@ -12,7 +12,10 @@ import gc
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -22,10 +25,11 @@ from IPython.display import display
 from tracellm.cli.errors import CommandError
 from tracellm.cli.options import choose_language
 from tracellm.notebook.explain import explain
+from tracellm.probes.context.exceptions import without_probes
 
 __all__ = ["ExplainMagics", "load_ipython_extension"]
 
-_OPTION = re.compile(r"--([\w-]+)(?:=|\s+)(\S+)\s*")
+_OPTION = re.compile(r"""--([\w-]+)(?:=|\s+)("[^"]*"|'[^']*'|\S+)\s*""")
 _OPTIONS = ("detail", "focus", "lang", "out", "as")
 
 
@@ -69,9 +73,11 @@ class ExplainMagics(Magics):
             raise UsageError(str(error)) from None
         failure: BaseException | None = None
         try:
-            result = self.shell.run_cell(code)
+            with self._tracebacks_without_probes():
+                result = self.shell.run_cell(code)
             failure = result.error_before_exec or result.error_in_exec
         finally:
+            self._number_code(code)
             block.__exit__(None if failure is None else type(failure), failure, None)
         if isinstance(failure, KeyboardInterrupt):
             self._forget(failure)
@@ -86,6 +92,27 @@ class ExplainMagics(Magics):
         except SyntaxError:  # running the code shows it
             return False
         return bool(self.shell.should_run_async(code, transformed_cell=transformed))
+
+    @contextmanager
+    def _tracebacks_without_probes(self) -> Iterator[None]:
+        """Context in which IPython prints the tracebacks of the program as without the recording."""
+        show = self.shell.showtraceback
+
+        def show_program(*args: Any, **kwargs: Any) -> None:
+            if (error := sys.exc_info()[1]) is not None:
+                without_probes(error)
+            show(*args, **kwargs)
+
+        self.shell.showtraceback = show_program
+        try:
+            yield
+        finally:
+            del self.shell.showtraceback
+
+    def _number_code(self, code: str) -> None:
+        """Give the code the number of this cell in later tracebacks; IPython has given it that of the next one."""
+        with suppress(SyntaxError):
+            self.shell.compile.cache(self.shell.transform_cell(code), self.shell.displayhook.prompt_count, code)
 
     def _forget(self, interrupt: KeyboardInterrupt) -> None:
         """Remove the traceback that IPython keeps for `%debug`: its frames would keep the cell's engine alive."""
@@ -124,7 +151,7 @@ def _parse(line: str) -> tuple[dict[str, list[str]], str]:
         if found is None or found[1] not in _OPTIONS:
             known = ", ".join(f"--{option}" for option in _OPTIONS)
             raise UsageError(f"{rest.split()[0]}: not an option with a value; options: {known}")
-        options.setdefault(found[1], []).append(found[2])
+        options.setdefault(found[1], []).append(found[2].strip("\"'"))
         rest = rest[found.end() :]
     return options, rest
 

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from tracellm.notebook.rows import Rows
 from tracellm.notebook.steps import RunStep, RunSteps
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.requests import RequestFacts, RequestsByStep, RequestTimes, request_times, requests
-from tracellm.report.texts import Language
+from tracellm.report.texts import Language, text
+from tracellm.report.wording.quantities import percent
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 
@@ -51,8 +53,9 @@ class Stage:
 class RunRequest:
     """One request; see the module."""
 
-    def __init__(self, trace: Trace, facts: RequestFacts, steps: RunSteps) -> None:
+    def __init__(self, trace: Trace, facts: RequestFacts, steps: RunSteps, lang: Language) -> None:
         self._trace = trace
+        self._lang: Language = lang
         self._facts = facts
         self._steps = steps
 
@@ -102,18 +105,27 @@ class RunRequest:
         return [step for step in self._own() if self.id in step.scheduled]
 
     @property
-    def tokens(self) -> list[OutputToken]:
+    def tokens(self) -> Rows[OutputToken]:
         """Its sampled tokens, each with the step that it came from."""
-        return [
+        found = [
             OutputToken(made.token_id, made.text, made.probability, step.number)
             for step in self._own()
             if (made := step.sampled.get(self.id)) is not None
         ]
+        heads = [text(self._lang, f"cell.{name}") for name in ("step", "token", "probability")]
+        return Rows(found, self._lang, [heads[0], f"{heads[1]}<", "id", heads[2]], _token_cells)
 
     @property
-    def timeline(self) -> list[Stage]:
+    def timeline(self) -> Rows[Stage]:
         """Its way through the queues; each chunk of a prefill is a stage."""
-        return list(_stages(self.id, self._own()))
+        lang: Language = self._lang
+
+        def cells(stage: Stage) -> list[str]:
+            steps = f"{stage.first}" if stage.first == stage.last else f"{stage.first}-{stage.last}"
+            return [text(lang, f"cell.stage.{stage.kind}"), steps, f"{stage.tokens:,}"]
+
+        heads = [text(lang, f"cell.{name}") for name in ("stage", "steps", "computed")]
+        return Rows(_stages(self.id, self._own()), lang, [f"{heads[0]}<", *heads[1:]], cells)
 
     @property
     def blocks(self) -> list[int]:
@@ -169,6 +181,18 @@ class RunRequest:
         """Id of its span in the recording."""
         return self._facts.span_id
 
+    def __str__(self) -> str:
+        """Return the request as text: lengths, times, prompt, output, stages and tokens."""
+        from tracellm.notebook.request_table import request_text
+
+        return request_text(self, self._lang)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the display for IPython: the same, as text and as HTML without a script."""
+        from tracellm.notebook.request_table import request_html
+
+        return {"text/plain": str(self), "text/html": request_html(self, self._lang)}
+
     def __repr__(self) -> str:
         return f"<request {self.id}: {self.num_prompt_tokens} prompt tokens, {self._facts.output_tokens} output tokens>"
 
@@ -178,7 +202,7 @@ class RunRequests(Sequence[RunRequest]):
 
     def __init__(self, trace: Trace, steps: RunSteps, lang: Language) -> None:
         self._lang: Language = lang
-        self._requests = [RunRequest(trace, facts, steps) for facts in requests(trace.spans)]
+        self._requests = [RunRequest(trace, facts, steps, lang) for facts in requests(trace.spans)]
 
     @overload
     def __getitem__(self, key: int | str) -> RunRequest: ...
@@ -241,6 +265,11 @@ def _counts(trace: Trace) -> tuple[Counter[str], Counter[str]]:
 @per_trace
 def _times(trace: Trace) -> dict[str, RequestTimes]:
     return request_times(trace)
+
+
+def _token_cells(token: OutputToken) -> list[str]:
+    share = "" if token.probability is None else percent(token.probability)
+    return [f"{token.step}", "" if token.text is None else repr(token.text), f"{token.id}", share]
 
 
 def _milliseconds(seconds: float | None) -> float | None:

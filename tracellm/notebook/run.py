@@ -18,25 +18,26 @@ from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import open_run as open_folder
 from tracellm.cli.folders import read_run
 from tracellm.cli.options import choose_language, level_of
-from tracellm.cli.reports import FILE_WIDTH, calltree_text, sequence_text, steps_text, write_reports
+from tracellm.cli.reports import FILE_WIDTH, calltree_text, sequence_picture, sequence_text, steps_text, write_reports
+from tracellm.notebook.facts import Check, Client, kernel_rows, process_rows
 from tracellm.notebook.predict import Answer, answer
 from tracellm.notebook.requests import RunRequests
+from tracellm.notebook.rows import Rows
 from tracellm.notebook.steps import RunStep, RunSteps
 from tracellm.notebook.tables import Tables, as_arrow, as_pandas, as_polars
 from tracellm.notebook.text import Mermaid, Text
+from tracellm.report.facts.kernels import KernelFacts, kernels
 from tracellm.report.facts.process_messages import ProcessFacts, processes
-from tracellm.report.facts.startup import ClientChoice, client_choice
+from tracellm.report.facts.startup import client_choice
 from tracellm.report.steps_table import steps_table
 from tracellm.report.texts import Language
 from tracellm.report.wording.problems import problem_text, recording_problems
-from tracellm.trace.expect import Result
 from tracellm.trace.model import Trace
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tracellm.notebook.widget import RunWidget
-    from tracellm.report.facts.kernels import KernelFacts
 
 __all__ = ["Run", "Variant", "open_run"]
 
@@ -94,28 +95,27 @@ class Run:
         return RunRequests(self.trace, self.steps, self.lang)
 
     @property
-    def client(self) -> ClientChoice | None:
+    def client(self) -> Client | None:
         """The client of the engine core, and the inputs of its choice; None if the run did not get that far."""
-        return client_choice(self.trace.spans)
+        choice = client_choice(self.trace.spans)
+        return None if choice is None else Client.of(choice, self.lang)
 
     @property
-    def processes(self) -> list[ProcessFacts]:
+    def processes(self) -> Rows[ProcessFacts]:
         """The processes, each with its threads, calls and steps."""
-        return processes(self.trace)
+        return process_rows(processes(self.trace), self.lang)
 
-    def kernels(self, step: int | RunStep | None = None) -> "list[KernelFacts]":
+    def kernels(self, step: int | RunStep | None = None) -> Rows[KernelFacts]:
         """Return the launched Triton kernels: of a step, given as such or by its number, or of the whole run.
 
         Raises:
             KeyError: there is no such step.
         """
-        from tracellm.report.facts.kernels import kernels
-
         found = kernels(self.trace)
-        if step is None:
-            return found
-        chosen = step if isinstance(step, RunStep) else self.steps.number(step)
-        return [kernel for kernel in found if kernel.step == chosen.span_id]
+        if step is not None:
+            chosen = step if isinstance(step, RunStep) else self.steps.number(step)
+            found = [kernel for kernel in found if kernel.step == chosen.span_id]
+        return kernel_rows(found, self.lang, of_step=step is not None)
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
@@ -126,20 +126,22 @@ class Run:
 
     def tree(self, width: int = 100) -> Text:
         """Return the call tree, from the user's line down to the kernels, `width` columns wide."""
-        return Text(calltree_text(self._run, self.lang, width))
+        return Text(calltree_text(self._run, self.lang, width), self.lang)
 
     def sequence(self, *, detail: Level | None = None, focus: str | Sequence[str] = ()) -> Mermaid:
-        """Return the sequence diagram, as Mermaid.
+        """Return the sequence diagram, as Mermaid; a notebook shows it as a picture.
 
         Args:
             detail: level to draw: request, step, layer or kernel. Default: the most useful calls.
-            focus: classes to draw, by names or patterns, with their callers and callees. Default: all.
+            focus: classes or functions to draw, by names or patterns, with their callers and callees. Default: all.
 
         Raises:
             CommandError: `detail` is not a level, or a class in `focus` has no call in the run.
         """
         names = [focus] if isinstance(focus, str) else focus
-        return Mermaid(sequence_text(self._run, self.lang, detail=level_of(detail), focus=names))
+        level = level_of(detail)
+        source = sequence_text(self._run, self.lang, detail=level, focus=names)
+        return Mermaid(source, sequence_picture(self._run, self.lang, detail=level, focus=names), self.lang)
 
     def widget(self) -> "RunWidget":
         """Return a widget with the requests and the steps, whose selection can be read and set in Python.
@@ -161,9 +163,9 @@ class Run:
         """Return the differences from this run to another, as `tracellm diff` prints them."""
         from tracellm.report.diff import diff_text
 
-        return Text(diff_text(self._run, other._run, lang=self.lang, width=width))
+        return Text(diff_text(self._run, other._run, lang=self.lang, width=width), self.lang)
 
-    def check(self, expected: str) -> Result:
+    def check(self, expected: str) -> Check:
         """Compare the run with the calls in a Mermaid sequence diagram, as `tracellm check` does.
 
         Raises:
@@ -177,7 +179,7 @@ class Run:
         expectation = None if first is None else read_mermaid(lines[first:])
         if expectation is None or not expectation.arrows:
             raise CommandError("expect_empty", path="<text>")
-        return check(self.trace, expectation)
+        return Check.of(check(self.trace, expectation), self.trace, self.lang)
 
     def predict(self, what: str, said: Any, *, request: int | str | None = None, step: int | None = None) -> Answer:
         """Compare a prediction with the recording: `run.predict("blocks", 3, request=0)`.
@@ -214,7 +216,7 @@ class Run:
         name, summary = add_variant(self._run, settings, self.lang)
         self._run = RunFolder(self._run.path, self._run.manifest, self._run.trace, self._run.problems)
         write_reports(self._run, self.lang, only=("report.html",))
-        return Variant(name, Text(summary), self._run.variants[name], self.lang)
+        return Variant(name, Text(summary, self.lang), self._run.variants[name], self.lang)
 
     # -- data frames ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +276,10 @@ class Variant:
 
     def __str__(self) -> str:
         return self._summary
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the display for IPython: the comparison, as text and as HTML."""
+        return self._summary._repr_mimebundle_()
 
     def __repr__(self) -> str:
         return f"<variant {self.name}: {len(self.steps)} steps>"

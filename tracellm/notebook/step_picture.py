@@ -51,7 +51,7 @@ def _budget(step: RunStep, colours: dict[str, str], lang: Language) -> str:
         x += width
     return (
         f'<p style="margin:0 0 4px"><strong>{escape(text(lang, "page.budget"))}</strong> {escape(sentence)}</p>'
-        '<svg width="722" height="18" role="img" '
+        '<svg width="722" height="18" viewBox="0 0 722 18" style="max-width:none;height:18px" role="img" '
         f'aria-label="{escape(sentence)}"><g transform="translate(1 1)">{"".join(bars)}'
         '<rect width="720" height="16" fill="none" stroke="currentColor" stroke-opacity=".5"/></g></svg>'
     )
@@ -122,9 +122,10 @@ def _blocks(step: RunStep, colours: dict[str, str], labels: dict[str, str], lang
             f'<text x="13" y="22" font-size="10" text-anchor="middle" fill="{"#fff" if own else "currentColor"}">'
             f"{escape(label)}</text></g>"
         )
-    height = (last // _PER_LINE + 1) * _CELL
+    width, height = _PER_LINE * _CELL, (last // _PER_LINE + 1) * _CELL
     return (
         f'<p style="margin:8px 0 4px"><strong>{escape(text(lang, "page.blocks"))}</strong> {escape(sentence)}</p>'
-        f'<svg width="{_PER_LINE * _CELL}" height="{height}" role="img" aria-label="{escape(sentence)}" '
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'style="max-width:none;height:{height}px" role="img" aria-label="{escape(sentence)}" '
         f'font-family="monospace">{"".join(cells)}</svg>'
     )

@@ -286,6 +286,7 @@ class RunSteps(Sequence[RunStep]):
 
     def __init__(self, trace: Trace, lang: Language, table: Callable[[], str]) -> None:
         self._table = table
+        self._lang: Language = lang
         self._steps = [
             RunStep(trace, states, position, engine, lang)
             for engine, facts in enumerate(engines(trace))
@@ -330,7 +331,7 @@ class RunSteps(Sequence[RunStep]):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the display for IPython: the table, as text and as HTML."""
-        return Text(self)._repr_mimebundle_()
+        return Text(str(self), self._lang)._repr_mimebundle_()
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps>"

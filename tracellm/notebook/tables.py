@@ -34,6 +34,11 @@ class Tables(NamedTuple, Generic[T]):
     requests: T
     blocks: T
 
+    def __repr__(self) -> str:
+        """Return the tables by name, with their numbers of rows."""
+        sizes = ", ".join(f".{name} ({len(table):,} rows)" for name, table in self._asdict().items())
+        return f"<tables of a run: {sizes}>"
+
 
 COLUMNS: Tables[dict[str, type]] = Tables(
     spans={

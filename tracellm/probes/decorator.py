@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from tracellm.probes.context.notebook_cell import NOTEBOOK, is_in_notebook
 from tracellm.probes.wrapping.probe import Mistake, Probe, code_constants
 from tracellm.probes.wrapping.summary import CALLER, UserAttributes, arguments_and_result, caller, receiver_of
 from tracellm.probes.wrapping.wrapper import wrap
@@ -128,7 +129,8 @@ def _plain(value: Any) -> Any:
 
 
 def _module(function: Any) -> str:
-    """Return the lifeline of a function: its module, or the script's file name."""
+    """Return the lifeline of a function: its module, the script's file name, or `notebook`."""
     if function.__module__ == "__main__":
-        return Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").name
+        file = getattr(sys.modules["__main__"], "__file__", None) or (NOTEBOOK if is_in_notebook() else "__main__")
+        return Path(file).name
     return str(function.__module__)

@@ -154,7 +154,9 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     if not rows:
         return text(lang, "steps.nothing") + "\n"
     heads = ("step", "kind", "requests", "tokens", "new", "free", "time", "recording")
+    # A variant of a run has no times at all.
     columns = len(heads) if any(row.recording_ns for row in rows) else len(heads) - 1
+    columns -= not any(row.duration_ns for row in rows)
     table = [[text(lang, f"steps.{name}") for name in heads[:columns]]]
     table += [_cells(row, lang)[:columns] for row in rows]
     widths = [max(cell_len(line[column]) for line in table) for column in range(len(table[0]))]

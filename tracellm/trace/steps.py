@@ -76,6 +76,12 @@ class Sampled(msgspec.Struct, frozen=True, gc=False):
     drawn_probability: float | None = None
     drawn_listed: str = "[]"
 
+    def __repr__(self) -> str:
+        """Return the token and its probability; `candidates` has the others."""
+        share = "" if self.probability is None else f", probability {self.probability:.4g}"
+        left = "" if self.tokens_left is None else f", {self.tokens_left} tokens left by {', '.join(self.processors)}"
+        return f"<token {self.token_id} {self.text!r}{share}{left}>"
+
     @property
     def candidates(self) -> list[tuple[int, str, float]]:
         """The model's likeliest tokens."""

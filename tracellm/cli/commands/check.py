@@ -21,7 +21,7 @@ from tracellm.trace.expect.match import Miss
 from tracellm.trace.expect.read import Arrow
 from tracellm.trace.model import Trace
 
-__all__ = ["check"]
+__all__ = ["check", "check_text"]
 
 _MOST_MISSES = 20
 """Limit of the missing calls that are listed."""
@@ -54,7 +54,7 @@ def check(name: str | None, expect: str | None, phase: str | None, invariants: b
         lines = text(lang, "check.several", path=path, count=expectation.of, line=expectation.line)
         print(visible(lines), file=sys.stderr)
     result = hold_against(run.trace, expectation, phase or "")
-    print_out("\n".join(map(visible, _Report(run.trace, path, lang).lines(result))))
+    print_out(check_text(run.trace, result, path, lang))
     if result.misses:
         for note in notes(run.manifest, lang):
             print_error(lang, "note", note=note)
@@ -100,6 +100,11 @@ def _read(expect: str, phase: str | None) -> Expectation:
         needs = ", ".join(dict.fromkeys(arrow.needs for arrow in arrows))
         raise CommandError("expect_only_needs", path=expect, needs=needs)
     return expectation
+
+
+def check_text(trace: Trace, result: Result, path: str, lang: Language) -> str:
+    """Return the lines that describe the result of a check; `path` stands for the expectation."""
+    return "\n".join(map(visible, _Report(trace, path, lang).lines(result)))
 
 
 class _Report:

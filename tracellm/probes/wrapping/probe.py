@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from tracellm.probes.context.exceptions import remember
+from tracellm.probes.context.notebook_cell import cell_name
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.names import Level
@@ -245,4 +246,4 @@ def _short_path(file: str, module_name: str) -> str:
     home = getattr(package, "__file__", None) if hasattr(package, "__path__") else None
     if home and Path(file).is_relative_to(Path(home).parent.parent):
         return Path(file).relative_to(Path(home).parent.parent).as_posix()
-    return Path(file).name
+    return cell_name(file) or Path(file).name

@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from tracellm.probes.context.exceptions import is_probe_file
+from tracellm.probes.context.notebook_cell import cell_name
 from tracellm.probes.wrapping.codegen import ABSENT, Absent, Signature, signature_of
 from tracellm.probes.wrapping.probe import Attributes, Capture
 from tracellm.trace import names
@@ -349,7 +350,7 @@ def caller() -> Where | None:
 def _add_known(code: CodeType, position: int, line: int) -> Where:
     file = code.co_filename
     below = _START and Path(file).is_relative_to(_START)
-    short = Path(file).relative_to(_START).as_posix() if below else file
+    short = cell_name(file) or (Path(file).relative_to(_START).as_posix() if below else file)
     where = short, line, linecache.getline(file, line).strip()
     if len(_known) < _MAX_KNOWN:
         _codes.append(code)

@@ -16,13 +16,13 @@ from tracellm.report.diagram.story import DiagramTree, is_story, order_by_cause
 from tracellm.report.tree.folded import copy_tree, fold_calls, folded
 from tracellm.report.tree.invariants import run_passes
 from tracellm.report.tree.nodes import call_tree
-from tracellm.report.tree.select import down_to, focus_on, lifeline_names
+from tracellm.report.tree.select import down_to, focus_on, function_names, lifeline_names
 from tracellm.report.tree.step_groups import condense
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.names import Level
 
-__all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram", "whole_sequence"]
+__all__ = ["LIMIT", "drawn_functions", "drawn_lifelines", "sequence", "sequence_diagram", "whole_sequence"]
 
 LIMIT = 60
 """Default number of arrows of a diagram, returns included."""
@@ -42,20 +42,30 @@ def sequence(
         trace: the recording.
         detail: draw every call down to this level; for steps that made the same calls as earlier steps, one call only.
             Without it, the most important calls are drawn, `limit` arrows in all.
-        focus: names of lifelines: draw every call into or out of these, and the calls that lead there.
+        focus: names of lifelines and functions: draw every call into or out of these, and the calls that lead there.
         limit: the most arrows, returns included; None, or a `detail` or `focus`, for no limit.
         lang: the language of notes and loops.
 
     Raises:
-        ValueError: `detail` is not a level, or `focus` names a lifeline that the trace does not have.
+        ValueError: `detail` is not a level, or `focus` has a name that the trace does not have.
     """
     return _sequence(trace, detail, tuple(focus), limit, lang)
 
 
 @per_trace
 def drawn_lifelines(trace: Trace) -> list[str]:
-    """Return the names that `focus` may have, in the order of the first calls; messages are arrows, and have none."""
-    return lifeline_names(run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause).roots)
+    """Return the lifelines that `focus` may name, in the order of the first calls; messages have none."""
+    return lifeline_names(_whole_story(trace).roots)
+
+
+@per_trace
+def drawn_functions(trace: Trace) -> list[str]:
+    """Return the functions that `focus` may name, in the order of the first calls."""
+    return function_names(_whole_story(trace).roots)
+
+
+def _whole_story(trace: Trace) -> DiagramTree:
+    return run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause)
 
 
 def whole_sequence(trace: Trace, limit: int, lang: str = "en") -> Diagram:

@@ -9,7 +9,7 @@ from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import time
 from tracellm.trace.model import Trace
 
-__all__ = ["boundary_view"]
+__all__ = ["boundary_view", "process_view"]
 
 _MOST_THREADS = 20
 
@@ -20,7 +20,7 @@ def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
     if len(found) < 2 and not crossed:
         return None
     return {
-        "processes": [_process(process, lang) for process in found],
+        "processes": [process_view(process, lang) for process in found],
         "messages": [_crossing(crossing, lang) for crossing in crossed],
         "total": text(
             lang,
@@ -32,7 +32,8 @@ def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
     }
 
 
-def _process(process: ProcessFacts, lang: str) -> dict[str, str]:
+def process_view(process: ProcessFacts, lang: str) -> dict[str, str]:
+    """Return one process: name, id, role, threads, and number of calls."""
     shown, more = clip(process.threads, _MOST_THREADS)
     threads = [text(lang, "html.boundary.main_thread"), *map(visible, shown)]
     if more:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from tracellm.report.tree.nodes import CallTree, Node, walk
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["down_to", "focus_on", "hide", "lifeline_names"]
+__all__ = ["down_to", "focus_on", "function_names", "hide", "lifeline_names"]
 
 T = TypeVar("T", bound=CallTree)
 
@@ -28,25 +28,29 @@ def down_to(tree: T, level: Level) -> T:
 
 
 def focus_on(tree: T, lifelines: Collection[str]) -> T:
-    """Show the calls into and out of these lifelines, and the calls that lead there.
+    """Show the calls into and out of these lifelines and functions, and the calls that lead there.
 
     Raises:
-        ValueError: the tree has no such lifeline.
+        ValueError: the tree has no such lifeline or function.
     """
     known = lifeline_names(tree.roots)
+    functions = function_names(tree.roots)
     for name in lifelines:
-        if name not in known:
+        if name not in known and name not in functions:
             near = get_close_matches(name, known, n=3, cutoff=0.5) or known
             raise ValueError(f"no lifeline {name!r} in this run; there are {', '.join(near)}")
-    focused = set[int]().union(*[_focused(root, "", lifelines) for root in tree.roots])
+    focused = set[int]().union(*[_focused(root, set(), lifelines) for root in tree.roots])
     return hide(tree, lambda node: id(node) in focused)
 
 
-def _focused(node: Node, caller: str, lifelines: Collection[str]) -> set[int]:
-    """Return the ids of the nodes of a subtree to show, with all nodes around them."""
-    lifeline = node.span.lifeline if node.kind == "call" else caller
-    below = set[int]().union(*[_focused(child, lifeline, lifelines) for child in node.children])
-    return below | {id(node)} if below or lifeline in lifelines or caller in lifelines else below
+def _focused(node: Node, caller: set[str], lifelines: Collection[str]) -> set[int]:
+    """Return the ids of the nodes of a subtree to show, with all nodes around them.
+
+    `caller` has the names of the call around the subtree: its lifeline and its function.
+    """
+    own = {node.span.lifeline, node.span.name} if node.kind == "call" else caller
+    below = set[int]().union(*[_focused(child, own, lifelines) for child in node.children])
+    return below | {id(node)} if below or not (own | caller).isdisjoint(lifelines) else below
 
 
 def hide(tree: T, shown: Callable[[Node], bool]) -> T:
@@ -86,3 +90,9 @@ def _in_its_place(hidden: Node, of: int) -> Sequence[Node]:
 def lifeline_names(roots: Iterable[Node]) -> list[str]:
     """Return every lifeline of the trees, in the order of the first calls."""
     return list(dict.fromkeys(node.span.lifeline for node in walk(roots) if node.kind == "call"))
+
+
+def function_names(roots: Iterable[Node]) -> list[str]:
+    """Return the names of the called functions that are not methods, in the order of the first calls."""
+    called = dict.fromkeys(node.span.name for node in walk(roots) if node.kind == "call")
+    return [name for name in called if "." not in name]
