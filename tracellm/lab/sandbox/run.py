@@ -200,7 +200,7 @@ class _Process:
                 code = 128 - code
             known = code < 0 and -code in signal.valid_signals()
             ended = Ended("signal", signal.Signals(-code).name) if known else Ended("exit", str(code))
-        if ended is not None:
+        if ended is not None and not complete:
             ended.loading = self._begun is None
             self.outcomes.append(ended)
         os.close(self._results)
