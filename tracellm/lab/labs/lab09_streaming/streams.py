@@ -22,12 +22,9 @@ def tokenizer_of(name: str) -> Any:
     """Return a tokenizer with the attribute `backend_tokenizer`."""
     if name == "fallback":
         return SimpleNamespace(backend_tokenizer=_fallback_tokenizer())
-    from pathlib import Path
-
-    import tracellm.tiny
     from tracellm.engine.config.tokenizer import get_tokenizer
 
-    return get_tokenizer(str(Path(tracellm.tiny.__file__).parent))
+    return get_tokenizer("tiny")
 
 
 def _fallback_tokenizer() -> Any:
