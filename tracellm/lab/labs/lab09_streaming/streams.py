@@ -22,12 +22,10 @@ def tokenizer_of(name: str) -> Any:
     """Return a tokenizer with the attribute `backend_tokenizer`."""
     if name == "fallback":
         return SimpleNamespace(backend_tokenizer=_fallback_tokenizer())
-    from pathlib import Path
-
-    import tracellm.tiny
+    from tracellm.engine.config.hf_config import BUNDLED_MODEL, resolve_model
     from tracellm.engine.config.tokenizer import get_tokenizer
 
-    return get_tokenizer(str(Path(tracellm.tiny.__file__).parent))
+    return get_tokenizer(resolve_model(BUNDLED_MODEL))
 
 
 def _fallback_tokenizer() -> Any:
