@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.lab.loader import VARIABLE
+from tracellm.report.texts import text
 
 __all__ = ["Recorded", "compare", "record"]
 
-_TIMEOUT_SECONDS = 120.0
+_TIMEOUT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def record(script: Path, out: Path, lang: str, *, folder: Path | None = None, ca
             timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return Recorded(out, -1, f"{_TIMEOUT_SECONDS:.0f} s")
+        return Recorded(out, -1, text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}"))
     lines = done.stderr.strip().splitlines()
     return Recorded(out, done.returncode, lines[-1] if done.returncode and lines else "")
 
