@@ -6,10 +6,11 @@ The logits are the model's, so the tokens are others than those of the case.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from tracellm import LLM, SamplingParams
 
-rows = [
+rows: list[dict[str, Any]] = [
     {},
     {"temperature": 2.0, "seed": 2, "repetition_penalty": 1.8},
     {"frequency_penalty": 1.5, "presence_penalty": 0.5},
