@@ -9,6 +9,7 @@ from tracellm.lab.grading import Grade, grade
 from tracellm.lab.lab import find_lab
 from tracellm.lab.labs.lab00_read_a_run.checks import QUESTIONS
 from tracellm.lab.labs.lab00_read_a_run.runs import make_numbers, make_run
+from tracellm.lab.sandbox.run import Limits
 
 DIAGRAM = """\
 sequenceDiagram
@@ -31,6 +32,9 @@ sequenceDiagram
 
 SEEDS = ("1", "2", "3")
 
+LIMITS = Limits(case_seconds=60, total_seconds=120, start_seconds=60)
+"""Limits that hold on a busy machine too; the process only reads two files."""
+
 
 def start(path: Path, seed: str) -> LabFolder:
     """Make a student's folder."""
@@ -43,7 +47,7 @@ def fill(folder: LabFolder, answers: str, diagram: str = DIAGRAM) -> Grade:
     """Write both sheets, and grade them."""
     (folder.path / "answers.toml").write_text(answers, encoding="utf-8")
     (folder.path / "diagram.mmd").write_text(diagram, encoding="utf-8")
-    return grade(folder.lab, folder.path)
+    return grade(folder.lab, folder.path, limits=LIMITS)
 
 
 def answers_of(seed: str) -> str:
@@ -56,7 +60,7 @@ def test_the_untouched_sheets_fail_every_check(tmp_path: Path) -> None:
     folder = start(tmp_path / "lab", "1")
     sheet = (folder.path / "answers.toml").read_text(encoding="utf-8")
     assert [question.key for question in QUESTIONS if question.ask(make_numbers("1"), "en") not in sheet] == []
-    graded = grade(folder.lab, folder.path)
+    graded = grade(folder.lab, folder.path, limits=LIMITS)
     assert graded.passed == 0
     assert graded.first_failure is not None
     assert "not answered yet" in graded.first_failure.failure.en
