@@ -20,8 +20,9 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["ISOLATIONS", "Isolation", "descendants", "enter"]
+__all__ = ["ISOLATIONS", "Isolation", "Usage", "descendants", "enter", "usage"]
 
 Isolation = str
 """Kind of isolation: one of `ISOLATIONS`."""
@@ -147,23 +148,45 @@ def _fork(libc: ctypes.CDLL) -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def descendants(pid: int) -> dict[int, int]:
-    """Return the processes that descend from `pid`, without itself, and the pages of memory of each."""
+class Usage(NamedTuple):
+    """Memory in pages, and CPU time in clock ticks with that of ended children."""
+
+    pages: int
+    ticks: int
+
+
+def descendants(pid: int) -> dict[int, Usage]:
+    """Return the processes that descend from `pid`, without itself; none without /proc."""
     children: dict[int, list[int]] = {}
-    pages = {}
+    usages = {}
     with suppress(OSError):
         for name in os.listdir("/proc"):
-            if name.isdigit():
-                with suppress(OSError, ValueError, IndexError):
-                    fields = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()
-                    children.setdefault(int(fields[1]), []).append(int(name))
-                    pages[int(name)] = int(fields[21])
+            if name.isdigit() and (fields := _stat(int(name))):
+                children.setdefault(int(fields[1]), []).append(int(name))
+                usages[int(name)] = _usage(fields)
     found, pending = {}, [pid]
     while pending:
         for child in children.get(pending.pop(), []):
-            found[child] = pages.get(child, 0)
+            found[child] = usages[child]
             pending.append(child)
     return found
+
+
+def usage(pid: int) -> Usage:
+    """Return the usage of one process; zeros if it has ended, or without /proc."""
+    fields = _stat(pid)
+    return _usage(fields) if fields else Usage(0, 0)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the process's state on; none if it has ended."""
+    with suppress(OSError, ValueError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []
+
+
+def _usage(fields: list[str]) -> Usage:
+    return Usage(pages=int(fields[21]), ticks=sum(map(int, fields[11:15])))
 
 
 # -- the files that the child sees ------------------------------------------------------------------------------------

@@ -20,11 +20,13 @@ class Limits:
     """Limits of a student's process."""
 
     case_seconds: float = 4.0
-    """Wall time of one case, beyond the start of the process."""
+    """CPU time of one case."""
     total_seconds: float = 12.0
-    """Wall time of all cases, from the beginning of the first."""
-    start_seconds: float = 30.0
-    """Wall time of the start, in which the engine's libraries and the student's files are imported."""
+    """CPU time of all cases."""
+    start_seconds: float = 15.0
+    """CPU time of the start, in which the engine's libraries are imported."""
+    patience: float = 4.0
+    """Wall time that is allowed for a second of CPU time: other programs may use the cores, or the code may sleep."""
     memory: int = 4 << 30
     """Bytes of address space of one process, and of memory of all."""
     output: int = 1 << 20

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tracellm.lab.lab import LabFile, find_lab
-from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation, descendants
+from tracellm.lab.sandbox.jail import ISOLATIONS, Isolation, Usage, descendants, usage
 from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.sandbox.outcomes import (
     Begun,
@@ -38,7 +38,7 @@ __all__ = ["Sandboxed", "run_cases"]
 _MOST_RESULTS = 16 << 20
 _KEPT_OUTPUT = 16 << 10
 _POLL_SECONDS = 0.02
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 
@@ -89,7 +89,7 @@ def run_cases(
         files = () if known is None else known.files
     modules = {file.module: file.name for file in files}
     limits = limits or Limits()
-    left = seconds = limits.total_seconds * (3 if processes else 1)
+    left = limits.total_seconds * (3 if processes else 1)
     result, restarts = Sandboxed(), 0
     while len(result.outcomes) < len(cases) and restarts <= limits.restarts and left > 0:
         strongest = max(_weakest_needed[0], limits.isolation, key=ISOLATIONS.index)
@@ -98,7 +98,7 @@ def run_cases(
             lab,
             list(cases[len(result.outcomes) :]),
             limits.memory,
-            int(seconds + limits.start_seconds),
+            int(limits.start_seconds + left) + 5,
             secrets.token_bytes(16),
             strongest,
             modules,
@@ -107,7 +107,7 @@ def run_cases(
         )
         run = _Process(work, limits, left)
         run.watch()
-        left -= run.used
+        left -= run.seconds
         if run.isolation is None and strongest != ISOLATIONS[-1] and not run.timed_out:
             _weakest_needed[0] = ISOLATIONS[ISOLATIONS.index(strongest) + 1]
             continue  # no code of the student has run
@@ -135,18 +135,20 @@ def _is_for_all(outcome: Outcome) -> bool:
 class _Process:
     """One process: starts it, reads its results and its output, and ends it."""
 
-    def __init__(self, work: Work, limits: Limits, seconds: float) -> None:
+    def __init__(self, work: Work, limits: Limits, total_seconds: float) -> None:
         self.outcomes: list[Outcome] = []
         self.printed = b""
         self.isolation: Isolation | None = None
         self.timed_out = False
-        self._limits, self._seconds, self._num_cases, self._word = limits, seconds, len(work.cases), work.word
-        self._first: float | None = None
+        self.seconds = 0.0
+        """Time of the cases: CPU time, or the wall time divided by `Limits.patience` if that is longer."""
+        self._limits, self._total_seconds = limits, total_seconds
+        self._num_cases, self._word = len(work.cases), work.word
         self._num_printed = 0
         self._data = b""
         self._begun: int | None = None
-        self._since = time.monotonic()
-        self._token = f"{_TOKEN}={secrets.token_hex(16)}"
+        self._wall_before, self._cpu_before = time.monotonic(), 0.0
+        self._token = f"{_TOKEN}={os.getpid()}-{secrets.token_hex(16)}"
         data = msgspec.msgpack.encode(work)
         self._results, write_end = os.pipe()
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
@@ -204,11 +206,6 @@ class _Process:
         os.close(self._results)
         self._process.stdout.close()
 
-    @property
-    def used(self) -> float:
-        """Seconds since the first case began."""
-        return 0.0 if self._first is None else time.monotonic() - self._first
-
     def _complete(self) -> bool:
         return len(self.outcomes) >= self._num_cases or bool(self.outcomes and _is_for_all(self.outcomes[-1]))
 
@@ -231,27 +228,43 @@ class _Process:
                 return Ended("results", "damaged")
             self._data = self._data[end:]
             if isinstance(message, Started):
-                self.isolation, self._since = message.isolation, time.monotonic()
+                self.isolation = message.isolation
+                self._restart_clock()
             elif isinstance(message, Begun):
-                self._begun, self._since = message.index, time.monotonic()
-                self._first = self._first or self._since
+                if self._begun is not None:
+                    self.seconds += self._spent(descendants(self._process.pid))
+                self._begun = message.index
+                self._restart_clock()
             elif self._begun == len(self.outcomes) or isinstance(message, NotLoaded | Tampered):
                 self.outcomes.append(message)
             else:
                 return Ended("results", "damaged")
         return None
 
+    def _restart_clock(self) -> None:
+        self._wall_before, self._cpu_before = time.monotonic(), self._cpu_seconds(descendants(self._process.pid))
+
+    def _cpu_seconds(self, children: Mapping[int, Usage]) -> float:
+        """Return the CPU time of the process and its descendants so far."""
+        return sum(one.ticks for one in (usage(self._process.pid), *children.values())) / _TICKS
+
+    def _spent(self, children: Mapping[int, Usage]) -> float:
+        """Return the time of the current case, or of the start, against its limit."""
+        wall = (time.monotonic() - self._wall_before) / self._limits.patience
+        return max(wall, self._cpu_seconds(children) - self._cpu_before)
+
     def _check_limits(self) -> Ended | None:
-        now, limits = time.monotonic(), self._limits
-        allowed = limits.start_seconds if self._begun is None else limits.case_seconds
-        if now - self._since > allowed or self.used > self._seconds:
-            return Ended("timeout", f"{min(now - self._since, allowed):.0f}")
+        limits, loading, children = self._limits, self._begun is None, descendants(self._process.pid)
+        spent = self._spent(children)
+        allowed = limits.start_seconds if loading else min(limits.case_seconds, self._total_seconds - self.seconds)
+        if spent > allowed:
+            self.seconds += 0 if loading else spent
+            return Ended("timeout", f"{time.monotonic() - self._wall_before:.0f}")
         if self._num_printed > limits.output:
             return Ended("output", str(limits.output))
-        left = descendants(self._process.pid)
-        if len(left) > limits.processes:
+        if len(children) > limits.processes:
             return Ended("processes", str(limits.processes))
-        if sum(left.values()) * _PAGE > limits.memory:
+        if sum(one.pages for one in children.values()) * _PAGE > limits.memory:
             return Ended("memory", str(limits.memory))
         return None
 
