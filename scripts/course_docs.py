@@ -1,7 +1,7 @@
 """Pages of docs/course that are made from the labs: a page for each lab, the list of labs, the list of mutants.
 
-    python -m scripts.course_docs            # all pages in both languages (15 minutes)
-    python -m scripts.course_docs 5 7        # the pages of these labs
+    python -m scripts.course_docs            # all pages in both languages (25 minutes)
+    python -m scripts.course_docs 5 7        # the pages and mutants of these labs
 
 A lab's page has its README without the hints, a recorded run of its `explain.py`, and its common mistakes: the lab's
 exhibits, with what the first failed case says and how the recorded run differs. Pictures need Chromium on the PATH.
@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -28,14 +29,14 @@ from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import steps
 
-__all__ = ["MUTANTS_PAGE", "Runs", "filled", "lab_page", "mutant_row", "page_of", "record_runs", "table_of_labs"]
+__all__ = ["MUTANTS_PAGE", "filled", "lab_page", "name_of", "page_of", "readme_part", "record_runs", "table_of_labs"]
 
 ROOT = Path(__file__).parents[1]
 
 MUTANTS_PAGE = "mutants"
 """Page that lists all mutants."""
 
-_MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _STEPS_SHOWN = 24
 """Limit of the lines of a run's steps."""
 _DIFFERENCES_SHOWN = 16
@@ -229,34 +230,31 @@ def mutant_row(mutant: Mutant, failed: FailedCase, lang: Language) -> str:
     return "| " + " | ".join(re.sub(r"\s+", " ", cell.replace("|", "\\|")) for cell in cells) + " |"
 
 
-def _table_of_mutants(rows: dict[int, list[tuple[Mutant, FailedCase]]], lang: Language) -> str:
-    parts = []
-    for lab in load_labs():
-        if found := rows.get(lab.number):
-            table = "\n".join(mutant_row(mutant, failed, lang) for mutant, failed in found)
-            parts.append(f"## {lab.number}. {lab.title[lang]}\n\n{_WORDS[lang]['mutants']}\n{table}\n")
-    return "\n".join(parts)
+def table_of_mutants(lab: Lab, lang: Language) -> str:
+    """Return the table of a lab's mutants, each graded with the public cases."""
+    return "\n".join([_WORDS[lang]["mutants"], *(mutant_row(*graded, lang) for graded in _grade_mutants(lab))]) + "\n"
+
+
+@cache
+def _grade_mutants(lab: Lab) -> list[tuple[Mutant, FailedCase]]:
+    """Return the lab's mutants, each with its first failed case."""
+    graded = []
+    for mutant in lab.mutants:
+        with tempfile.TemporaryDirectory() as folder:
+            graded.append((mutant, first_failure(lab, mutant_folder(lab, mutant, Path(folder, "files")))))
+    return graded
 
 
 def filled(page: Path, made: dict[str, str]) -> str:
-    """Return a page's text with new generated parts."""
-    return _MADE.sub(lambda found: found[1] + made.get(found[2], "") + found[3], page.read_text(encoding="utf-8"))
-
-
-def _kill_all() -> dict[int, list[tuple[Mutant, FailedCase]]]:
-    """Grade all mutants of all labs."""
-    rows: dict[int, list[tuple[Mutant, FailedCase]]] = {}
-    for lab in load_labs():
-        for mutant in lab.mutants:
-            with tempfile.TemporaryDirectory() as folder:
-                path = mutant_folder(lab, mutant, Path(folder, "files"))
-                rows.setdefault(lab.number, []).append((mutant, first_failure(lab, path)))
-        print(f"graded {len(lab.mutants)} mutants of lab {lab.number}")
-    return rows
+    """Return a page's text with new generated parts; parts that are not in `made` stay."""
+    return _MADE.sub(
+        lambda found: found[1] + made[found[2]] + found[4] if found[2] in made else found[0],
+        page.read_text(encoding="utf-8"),
+    )
 
 
 def main(numbers: list[int]) -> None:
-    """Write the pages of these labs; of all labs, with the lists, if none are given."""
+    """Write the pages and the mutants of these labs, by default of all, and the list of labs."""
     for lab in load_labs():
         if numbers and lab.number not in numbers:
             continue
@@ -264,18 +262,18 @@ def main(numbers: list[int]) -> None:
             runs = record_runs(lab, Path(folder))
             _draw(lab, runs)
             for lang in LANGUAGES:
-                page = page_of(name_of(lab), lang)
-                page.parent.mkdir(parents=True, exist_ok=True)
-                page.write_text(lab_page(lab, lang, runs), encoding="utf-8")
-        print(f"made docs/course/{name_of(lab)}.md")
-    if numbers:
-        return
-    rows = _kill_all()
-    count = sum(len(found) for found in rows.values())
+                page_of(name_of(lab), lang).write_text(lab_page(lab, lang, runs), encoding="utf-8")
+                _fill(MUTANTS_PAGE, lang, {f"mutants-{lab.number}": table_of_mutants(lab, lang)})
+        print(f"made docs/course/{name_of(lab)}.md", flush=True)
+    count = sum(len(lab.mutants) for lab in load_labs())
     for lang in LANGUAGES:
-        made = {"labs": table_of_labs(lang), "mutants": _table_of_mutants(rows, lang), "count": f"{count}\n"}
-        for name in ("index", MUTANTS_PAGE):
-            page_of(name, lang).write_text(filled(page_of(name, lang), made), encoding="utf-8")
+        _fill("index", lang, {"labs": table_of_labs(lang)})
+        _fill(MUTANTS_PAGE, lang, {"count": f"{count}\n"})
+
+
+def _fill(name: str, lang: Language, made: dict[str, str]) -> None:
+    page = page_of(name, lang)
+    page.write_text(filled(page, made), encoding="utf-8")
 
 
 if __name__ == "__main__":

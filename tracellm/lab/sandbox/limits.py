@@ -23,7 +23,7 @@ class Limits:
     """CPU time of one case."""
     total_seconds: float = 12.0
     """CPU time of all cases."""
-    start_seconds: float = 15.0
+    start_seconds: float = 30.0
     """CPU time of the start, in which the engine's libraries are imported."""
     patience: float = 4.0
     """Wall time that is allowed for a second of CPU time: other programs may use the cores, or the code may sleep."""

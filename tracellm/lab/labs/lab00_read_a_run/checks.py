@@ -526,6 +526,11 @@ class DiagramHasNoWrongCall(_Diagram):
 
     def compare(self, result: "Result", reached: list[str]) -> Failure | None:
         """See `_Diagram`."""
+        if result.total < _FEWEST:
+            return Failure(
+                f"{self.file} has {result.total} calls; draw at least {_FEWEST}",
+                f"{self.file} 有 {result.total} 个调用；请至少画出 {_FEWEST} 个",
+            )
         if not result.misses:
             return None
         miss = result.misses[0]

@@ -47,7 +47,10 @@ class _FirstToken(Prediction):
     def question(self, case: Any, lang: str) -> str:
         """See `Prediction`."""
         if lang == "zh":
-            return f"提示有 {case['prompt']} 个 token，每个 step 最多计算 {_BUDGET} 个。第几个 step 得到第一个输出 token？（整数）"
+            return (
+                f"提示有 {case['prompt']} 个 token，每个 step 最多计算 {_BUDGET} 个。"
+                "第几个 step 得到第一个输出 token？（整数）"
+            )
         return (
             f"A prompt has {case['prompt']} tokens, and a step computes at most {_BUDGET}. Which step gives the first "
             "output token? (an integer)"
@@ -80,10 +83,13 @@ class _NumSteps(Prediction):
         """See `Prediction`."""
         prompt, output = case["prompt"], case["output"]
         if lang == "zh":
-            return f"一个请求有 {prompt} 个提示 token，生成 {output} 个 token；token 预算为 {_BUDGET}。共需多少个 step？（整数）"
+            return (
+                f"一个请求有 {prompt} 个提示 token，生成 {output} 个 token；token 预算为 {_BUDGET}。"
+                "共需多少个 step？（整数）"
+            )
         return (
-            f"One request has {prompt} prompt tokens and makes {output} tokens; the token budget is {_BUDGET}. How many "
-            "steps does it take? (an integer)"
+            f"One request has {prompt} prompt tokens and makes {output} tokens; the token budget is {_BUDGET}. How "
+            "many steps does it take? (an integer)"
         )
 
     def answer(self, case: Any) -> int:
@@ -95,7 +101,10 @@ class _NumSteps(Prediction):
         prompt, output = case["prompt"], case["output"]
         if lang == "zh":
             return f"第一个 step 计算全部 {prompt} 个提示 token 并给出第一个 token，其余 {output - 1} 个各需一个 step"
-        return f"the first step computes all {prompt} prompt tokens and gives a token; the other {output - 1} take a step each"
+        return (
+            f"the first step computes all {prompt} prompt tokens and gives a token; the other {output - 1} take a step "
+            "each"
+        )
 
 
 class _Blocks(Prediction):

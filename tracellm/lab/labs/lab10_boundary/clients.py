@@ -10,11 +10,17 @@ from typing import Any
 
 __all__ = ["guarded", "new_request", "run_client", "run_inproc", "run_receiver"]
 
-_HANG_SECONDS = 3.0
+_HANG_SECONDS = 5.0
 """Time after which a call that needs milliseconds counts as hanging."""
 
+_NEXT_HANG_SECONDS = 1.0
+"""The same, once a call has hung in this process."""
 
-def guarded(function: Callable[[], Any], seconds: float = _HANG_SECONDS) -> Any:
+_hanging: list[Any] = []
+"""Threads that hang, and their contexts."""
+
+
+def guarded(function: Callable[[], Any], seconds: float | None = None) -> Any:
     """Return the result of a function, raise its error, or raise TimeoutError if it hangs; then its thread stays."""
     result: Future[Any] = Future()
 
@@ -24,8 +30,13 @@ def guarded(function: Callable[[], Any], seconds: float = _HANG_SECONDS) -> Any:
         except BaseException as error:
             result.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()
-    return result.result(seconds)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds or (_NEXT_HANG_SECONDS if _hanging else _HANG_SECONDS))
+    if thread.is_alive():
+        _hanging.append(thread)
+        raise TimeoutError
+    return result.result()
 
 
 def new_request(request_id: str, prompt: list[int], max_tokens: int) -> Any:
@@ -258,17 +269,19 @@ def run_receiver(case: Mapping[str, Any]) -> Any:
     def receive() -> None:
         SyncMPClient.process_outputs_socket(resources, MsgpackDecoder(EngineCoreOutputs), outputs_queue, receiver)
 
+    hangs = False
     try:
         guarded(receive)
     except TimeoutError:
-        return {"hangs": True, "got": [_item(one) for one in list(outputs_queue.queue)]}
+        hangs = True
+        _hanging.append(context)  # closing it would hang too
     finally:
         resources.engine_dead = True
+        wakeup.close()
+        if not hangs:
+            context.destroy(linger=0)
     got = [_item(one) for one in list(outputs_queue.queue)]
-    answers = {str(call): _answer(future) for call, future in calls.items()}
-    wakeup.close()
-    context.destroy(linger=0)
-    return {"hangs": False, "got": got, "answers": answers}
+    return {"hangs": hangs, "got": got, "answers": {str(call): _answer(future) for call, future in calls.items()}}
 
 
 def _dead_frame() -> bytes:

@@ -15,8 +15,6 @@ from tracellm.lab.labs.lab12_policy.workloads import long, measure, medium, run_
 __all__ = ["CHECKS", "Workload", "is_complete", "run_fcfs"]
 
 _MOST_OVERTAKING = 1000
-_MOST_TIME = 1.4
-"""Total time of a workload, as a multiple of that under FCFS."""
 
 
 def _make_queue() -> Any:
@@ -331,6 +329,8 @@ class Workload(Check):
     """Name of the figure that must be better than under FCFS; "" for none."""
     gain = 0.5
     """Part of the reference's gain that is wanted."""
+    most_time = 1.4
+    """Longest total time, as a multiple of that under FCFS."""
     label_en, label_zh = "", ""
     short_en, short_zh = "", ""
     """Name of the workload in tables."""
@@ -344,19 +344,20 @@ class Workload(Check):
         if failure := _unfinished(case, output):
             return failure
         fcfs, got, reference = (measure(case, one) for one in (run_fcfs(case), output, expected))
-        if got["total"] > _MOST_TIME * fcfs["total"]:
+        if got["total"] > self.most_time * fcfs["total"]:
             return Failure(
                 f"all requests together take {got['total']:.2f} s, and {fcfs['total']:.2f} s under FCFS; "
-                f"at most {_MOST_TIME} times as much is allowed",
-                f"全部请求共用 {got['total']:.2f} 秒，FCFS 下为 {fcfs['total']:.2f} 秒；最多允许 {_MOST_TIME} 倍",
+                f"at most {self.most_time} times as much is allowed",
+                f"全部请求共用 {got['total']:.2f} 秒，FCFS 下为 {fcfs['total']:.2f} 秒；最多允许 {self.most_time} 倍",
             )
         if not self.figure:
             return None
         before, mine, best = fcfs[self.figure], got[self.figure], reference[self.figure]
         threshold = before + self.gain * (best - before)
-        if mine <= threshold if best < before else mine >= threshold:
+        more_is_better = self.figure == "fairness"
+        if mine >= threshold if more_is_better else mine <= threshold:
             return None
-        word_en, word_zh = ("at most", "不超过") if best < before else ("at least", "不低于")
+        word_en, word_zh = ("at least", "不低于") if more_is_better else ("at most", "不超过")
         return Failure(
             f"{self.label_en} is {mine:.3f}; under FCFS it is {before:.3f}, and {word_en} {threshold:.3f} is wanted",
             f"{self.label_zh}为 {mine:.3f}；FCFS 下为 {before:.3f}，要求{word_zh} {threshold:.3f}",
@@ -398,10 +399,11 @@ def _unfinished(case: Any, output: Any) -> Failure | None:
 
 
 class EveryRequestEnds(Workload):
-    """Where blocks are few and requests are preempted, each gets all its tokens, in about the time of FCFS."""
+    """Where blocks are few and requests are preempted, each gets all its tokens, in at most twice the time of FCFS."""
 
-    zh = "块很少、请求被抢占并放回时，每个请求仍得到全部词元，总时间与 FCFS 相近。"
+    zh = "块很少、请求被抢占并放回时，每个请求仍得到全部词元，总时间不超过 FCFS 的两倍。"
     short_en, short_zh = "mixed", "混合"
+    most_time = 2.0  # which requests are preempted is a matter of luck
 
     def make(self, random: Random) -> Any:
         """See `Check`."""
@@ -409,9 +411,9 @@ class EveryRequestEnds(Workload):
             random.choice([short, medium, long])(
                 random, 0.3 * random.random(), tenant=random.randint(0, 2), priority=random.choice([0, 0, 1])
             )
-            for _ in range(30)
+            for _ in range(22)
         ]
-        return {"num_blocks": random.randint(70, 110), "requests": requests}
+        return {"num_blocks": random.randint(70, 100), "requests": requests}
 
 
 class ShortOnesDoNotWaitInBursts(Workload):
@@ -420,16 +422,16 @@ class ShortOnesDoNotWaitInBursts(Workload):
     zh = "大量请求同时到达时，平均减速比远低于 FCFS。"
     short_en, short_zh = "bursts", "突发"
     figure = "slowdown"
-    gain = 0.35
+    gain = 0.25
     label_en, label_zh = "the mean slowdown", "平均减速比"
     cases = 4
 
     def make(self, random: Random) -> Any:
-        """See `Check`. Two bursts of short and long requests."""
+        """See `Check`. Two bursts, in which 1 in 4 is long."""
         requests = [
-            (short if random.random() < 0.75 else long)(random, burst + 0.02 * random.random())
+            (long if index % 4 == 0 else short)(random, burst + 0.02 * random.random())
             for burst in (0.0, 0.25)
-            for _ in range(22)
+            for index in range(22)
         ]
         return {"num_blocks": 600, "requests": requests}
 
@@ -440,16 +442,16 @@ class ShortOnesDoNotWaitInAStream(Workload):
     zh = "请求流暂时超出引擎能力时，平均减速比远低于 FCFS。"
     short_en, short_zh = "stream", "请求流"
     figure = "slowdown"
-    gain = 0.35
+    gain = 0.25
     label_en, label_zh = "the mean slowdown", "平均减速比"
     cases = 4
 
     def make(self, random: Random) -> Any:
-        """See `Check`. Long prompts among short ones, in the first half."""
+        """See `Check`. In the first half, 1 in 4 is long."""
         now, requests = 0.0, []
-        for _ in range(70):
+        for index in range(60):
             now += random.expovariate(1 / 0.008)
-            requests.append((long if now < 0.3 and random.random() < 0.25 else short)(random, now))
+            requests.append((long if index < 30 and index % 4 == 0 else short)(random, now))
         return {"num_blocks": 600, "requests": requests}
 
 
@@ -464,10 +466,10 @@ class TenantsShareTheEngine(Workload):
 
     def make(self, random: Random) -> Any:
         """See `Check`. One tenant has many requests, smaller ones than the others have, and is first."""
-        heavy, others = random.randint(0, 3), random.randint(7, 9)
+        heavy, others = random.randint(0, 3), random.randint(6, 8)
         requests = []
         for tenant in range(4):
-            for _ in range(45 if tenant == heavy else others):
+            for _ in range(36 if tenant == heavy else others):
                 kind = short if tenant == heavy else medium
                 requests.append(kind(random, 0.01 * random.random() + 0.01 * (tenant != heavy), tenant=tenant))
         return {"num_blocks": 600, "requests": requests}

@@ -1,0 +1,1 @@
+"""Lab 4: block tables, slots, and the inputs of a step."""
