@@ -173,26 +173,25 @@ class _Process:
     def watch(self) -> None:
         """Read until the process has ended or must be ended."""
         assert self._process.stdout is not None
-        ended: Ended | None = None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        ended, checked = None, 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(self._results, selectors.EVENT_READ)
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while ended is None and not self._complete() and selector.get_map():
                 for key, _ in selector.select(_POLL_SECONDS):
-                    data = os.read(key.fd, 1 << 16)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    elif key.fd == self._results:
+                    if key.fd != self._results:
+                        if not self._read_printed(key.fd):
+                            selector.unregister(key.fileobj)
+                    elif data := os.read(key.fd, 1 << 16):
                         ended = ended or self._read(data)
                     else:
-                        self._num_printed += len(data)
-                        self.printed = (self.printed + data)[-_KEPT_OUTPUT:]
-                ended = ended or self._check_limits()
+                        selector.unregister(key.fileobj)
+                if self._num_printed > self._limits.output or time.monotonic() - checked > _POLL_SECONDS:
+                    ended, checked = ended or self._check_limits(), time.monotonic()
         self.timed_out = ended is not None and ended.how == "timeout"
         complete = self._complete()
-        os.set_blocking(self._process.stdout.fileno(), False)
-        with suppress(OSError):
-            self.printed = (self.printed + os.read(self._process.stdout.fileno(), 1 << 16))[-_KEPT_OUTPUT:]
+        self._read_printed(self._process.stdout.fileno())
         self._end(complete)
         if ended is None and not complete:
             code = self._process.returncode
@@ -205,6 +204,17 @@ class _Process:
             self.outcomes.append(ended)
         os.close(self._results)
         self._process.stdout.close()
+
+    def _read_printed(self, descriptor: int) -> bool:
+        """Read what was printed, up to the limit; return False at its end."""
+        with suppress(BlockingIOError):
+            while self._num_printed <= self._limits.output:
+                data = os.read(descriptor, 1 << 16)
+                if not data:
+                    return False
+                self._num_printed += len(data)
+                self.printed = (self.printed + data)[-_KEPT_OUTPUT:]
+        return True
 
     def _complete(self) -> bool:
         return len(self.outcomes) >= self._num_cases or bool(self.outcomes and _is_for_all(self.outcomes[-1]))
@@ -255,13 +265,13 @@ class _Process:
 
     def _check_limits(self) -> Ended | None:
         limits, loading, children = self._limits, self._begun is None, descendants(self._process.pid)
+        if self._num_printed > limits.output:
+            return Ended("output", str(limits.output))
         spent = self._spent(children)
         allowed = limits.start_seconds if loading else min(limits.case_seconds, self._total_seconds - self.seconds)
         if spent > allowed:
             self.seconds += 0 if loading else spent
             return Ended("timeout", f"{time.monotonic() - self._wall_before:.0f}")
-        if self._num_printed > limits.output:
-            return Ended("output", str(limits.output))
         if len(children) > limits.processes:
             return Ended("processes", str(limits.processes))
         if sum(one.pages for one in children.values()) * _PAGE > limits.memory:

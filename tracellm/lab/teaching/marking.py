@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Mark", "limits_for", "mark", "write_csv"]
 
-_PATIENCE = 4
+_PATIENCE = 2
 """Factor of a lab's time limits in grading: a busy machine changes no mark."""
 
 _UNUSUAL = frozenset(("ctypes", "gc", "importlib", "inspect", "multiprocessing", "socket", "subprocess", "urllib"))
