@@ -47,14 +47,14 @@ class Recorded(Check):
 class RequestsStartAndEnd(Recorded):
     """Requests start, get a token in each step, and end after max_tokens, as in vLLM."""
 
-    zh = "请求开始运行，每步得到一个词元，在 max_tokens 个之后结束，与 vLLM 一致。"
+    zh = "请求开始运行，每步得到一个 token，在 max_tokens 个之后结束，与 vLLM 一致。"
     group = "plain"
 
 
 class TheBudgetIsKept(Recorded):
     """A step has at most max_num_batched_tokens tokens; running requests come first, then waiting ones in order."""
 
-    zh = "每步最多 max_num_batched_tokens 个词元；先运行中的请求，再按顺序处理等待的请求。"
+    zh = "每步最多 max_num_batched_tokens 个 token；先运行中的请求，再按顺序处理等待的请求。"
     group = "budget"
 
 
@@ -75,14 +75,14 @@ class RequestsWaitForBlocks(Recorded):
 class CachedPrefixesAreNotComputed(Recorded):
     """A request starts behind its cached prefix, and its tokens of the prefix count as computed."""
 
-    zh = "请求从已缓存的前缀之后开始计算，前缀的词元算作已计算。"
+    zh = "请求从已缓存的前缀之后开始计算，前缀的 token 算作已计算。"
     group = "prefix"
 
 
 class StopTokensEndARequest(Recorded):
     """A request ends at the end-of-sequence token, a stop token, max_tokens or max_model_len, not before min_tokens."""
 
-    zh = "请求在遇到结束词元、停止词元、max_tokens 或 max_model_len 时结束，但不早于 min_tokens。"
+    zh = "请求在遇到结束 token、停止 token、max_tokens 或 max_model_len 时结束，但不早于 min_tokens。"
     group = "stops"
     cases = 6
 

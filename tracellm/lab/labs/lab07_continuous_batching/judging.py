@@ -102,7 +102,7 @@ def _broken_limits(case: Workload, state: State) -> Iterator[Failure]:
         tokens_zh = "、".join(f"请求 {name} 的 {count} 个" for name, count in state["scheduled"].items())
         yield Failure(
             f"{total} tokens are scheduled, and the budget is {budget} ({tokens})",
-            f"调度了 {total} 个词元，而预算为 {budget}（{tokens_zh}）",
+            f"调度了 {total} 个 token，而预算为 {budget}（{tokens_zh}）",
         )
     if len(running) > most:
         yield Failure(
@@ -111,7 +111,7 @@ def _broken_limits(case: Workload, state: State) -> Iterator[Failure]:
         )
     for name, count in state["scheduled"].items():
         if count < 1:
-            yield Failure(f"request {name} is scheduled with {count} tokens", f"请求 {name} 被调度了 {count} 个词元")
+            yield Failure(f"request {name} is scheduled with {count} tokens", f"请求 {name} 被调度了 {count} 个 token")
 
 
 def _broken_queues(state: State) -> Iterator[Failure]:
@@ -195,20 +195,20 @@ def _broken_tokens(case: Workload, state: State) -> Iterator[Failure]:
         if computed > total:
             yield Failure(
                 f"request {name} has {total} tokens, and {computed} count as computed",
-                f"请求 {name} 有 {total} 个词元，却有 {computed} 个算作已计算",
+                f"请求 {name} 有 {total} 个 token，却有 {computed} 个算作已计算",
             )
     for name, (tokens, num_prompt) in state["generated"].items():
         limit = min(case["requests"][int(name)].get("max_tokens", 4), case["max_model_len"] - num_prompt)
         if len(tokens) > limit:
             yield Failure(
                 f"request {name} has generated {len(tokens)} tokens; its limit is {limit}",
-                f"请求 {name} 已生成 {len(tokens)} 个词元，其上限为 {limit}",
+                f"请求 {name} 已生成 {len(tokens)} 个 token，其上限为 {limit}",
             )
         sampled = state["sampled"].get(name)
         if sampled and tokens[-1:] != sampled:
             yield Failure(
                 f"the model generated token {sampled[0]} for request {name}, and the request's outputs are {tokens}",
-                f"模型为请求 {name} 生成了词元 {sampled[0]}，而该请求的输出为 {tokens}",
+                f"模型为请求 {name} 生成了 token {sampled[0]}，而该请求的输出为 {tokens}",
             )
 
 
@@ -223,28 +223,28 @@ def describe_fault(kind: str, name: str, *numbers: Any) -> Failure:
         count, left = numbers
         return Failure(
             f"{_tokens(count)} of request {name} scheduled, and {left} left to compute",
-            f"为请求 {name} 调度了 {count} 个词元，而待计算的只有 {left} 个",
+            f"为请求 {name} 调度了 {count} 个 token，而待计算的只有 {left} 个",
         )
     if kind == "no_slot":
         position, blocks = numbers
         return Failure(
             f"token {position} of request {name} has no slot: the request has {blocks} blocks",
-            f"请求 {name} 的词元 {position} 没有槽位：该请求有 {blocks} 个块",
+            f"请求 {name} 的 token {position} 没有槽位：该请求有 {blocks} 个块",
         )
     if kind == "tokens":
         sent, right = numbers
         return Failure(
             f"request {name} is resumed, and all_token_ids has {sent} of its {right} tokens",
-            f"请求 {name} 恢复运行，all_token_ids 中有它的 {right} 个词元中的 {sent} 个",
+            f"请求 {name} 恢复运行，all_token_ids 中有它的 {right} 个 token 中的 {sent} 个",
         )
     position, slot, block, writer = numbers
     holds = "nothing" if writer is None else f"token {writer[1]} of request {writer[0]}"
-    holds_zh = "没有内容" if writer is None else f"是请求 {writer[0]} 的词元 {writer[1]}"
+    holds_zh = "没有内容" if writer is None else f"是请求 {writer[0]} 的 token {writer[1]}"
     if writer == [name, position]:
-        holds, holds_zh = "a value computed from wrong tokens", "是由错误的词元算出的值"
+        holds, holds_zh = "a value computed from wrong tokens", "是由错误的 token 算出的值"
     return Failure(
         f"request {name} attends to its token {position} in slot {slot} (block {block}), which holds {holds}",
-        f"请求 {name} 关注槽位 {slot}（块 {block}）中它的词元 {position}，而那里{holds_zh}",
+        f"请求 {name} 关注槽位 {slot}（块 {block}）中它的 token {position}，而那里{holds_zh}",
     )
 
 
@@ -270,11 +270,11 @@ def _differs(case: Workload, state: State, right: State, who: str) -> Failure | 
             if start is None:
                 return Failure(
                     f"request {name} is not sent as {key}; {who} sends it with {count} computed tokens",
-                    f"请求 {name} 没有作为 {key} 发送；{who_zh} 发送了它，已计算词元数为 {count}",
+                    f"请求 {name} 没有作为 {key} 发送；{who_zh} 发送了它，已计算 token 数为 {count}",
                 )
             return Failure(
                 f"request {name} starts with {start} computed tokens; {who} found {count} in the prefix cache",
-                f"请求 {name} 从 {start} 个已计算词元开始；{who_zh} 在前缀缓存中找到了 {count} 个",
+                f"请求 {name} 从 {start} 个已计算 token 开始；{who_zh} 在前缀缓存中找到了 {count} 个",
             )
     for name, blocks in right["blocks"].items():
         if state["blocks"].get(name) != blocks:
@@ -308,7 +308,7 @@ def _acts(state: State, names: list[str]) -> tuple[str, str]:
     parts, parts_zh = [], []
     if given:
         parts.append("scheduled " + ", ".join(f"{_tokens(state['scheduled'][one])} of request {one}" for one in given))
-        parts_zh.append("、".join(f"调度了请求 {one} 的 {state['scheduled'][one]} 个词元" for one in given))
+        parts_zh.append("、".join(f"调度了请求 {one} 的 {state['scheduled'][one]} 个 token" for one in given))
     if waits:
         parts.append(f"let request {_list(waits)} wait")
         parts_zh.append(f"让请求 {'、'.join(waits)} 等待")
@@ -325,7 +325,7 @@ def _limits(case: Workload, state: State) -> tuple[str, str]:
         return f"{most} requests run, the most allowed", f"已有 {most} 个请求在运行，达到上限"
     return (
         f"{used} of {budget} tokens used, {len(state['running'])} running, free blocks: {state['free']}",
-        f"{budget} 个词元用了 {used} 个，{len(state['running'])} 个请求在运行，{state['free']} 个块空闲",
+        f"{budget} 个 token 用了 {used} 个，{len(state['running'])} 个请求在运行，{state['free']} 个块空闲",
     )
 
 

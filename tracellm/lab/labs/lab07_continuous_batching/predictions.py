@@ -29,8 +29,8 @@ class RestOfTheBudget(Prediction):
         first, second, third = case["prompts"]
         if lang == "zh":
             return (
-                f"预算为 {case['budget']} 个词元，三个提示词有 {first}、{second}、{third} 个词元。"
-                "第一步计算第三个提示词的多少个词元？（一个数）"
+                f"预算为 {case['budget']} 个 token，三个提示词有 {first}、{second}、{third} 个 token。"
+                "第一步计算第三个提示词的多少个 token？（一个数）"
             )
         return (
             f"The budget is {case['budget']} tokens, and three prompts have {first}, {second} and {third} tokens. "
@@ -87,7 +87,7 @@ class StepOfTheStart(Prediction):
         """See `Prediction`."""
         least = min(case["max_tokens"])
         if lang == "zh":
-            return f"每步生成一个词元，第一步也是，所以较短的请求在第 {least} 步结束；下一步就有了空位。"
+            return f"每步生成一个 token，第一步也是，所以较短的请求在第 {least} 步结束；下一步就有了空位。"
         return (
             f"Each step generates a token, the first one too, so the shorter request ends in step {least}; the next "
             "step has a place."
@@ -107,7 +107,7 @@ class StepsInAll(Prediction):
         """See `Prediction`."""
         if lang == "zh":
             return (
-                f"只有一个请求：提示词 {case['prompt']} 个词元，max_tokens 为 {case['max_tokens']}，"
+                f"只有一个请求：提示词 {case['prompt']} 个 token，max_tokens 为 {case['max_tokens']}，"
                 f"预算为 {case['budget']}。总共需要多少步？（一个数）"
             )
         return (
@@ -125,7 +125,7 @@ class StepsInAll(Prediction):
         chunks = -(-case["prompt"] // case["budget"])
         more = case["max_tokens"] - 1
         if lang == "zh":
-            return f"提示词分 {chunks} 步计算，最后一块已生成第一个词元；其余 {more} 个词元各需一步。"
+            return f"提示词分 {chunks} 步计算，最后一块已生成第一个 token；其余 {more} 个 token 各需一步。"
         return (
             f"The prompt takes {chunks} steps, and its last chunk generates the first token; the other {more} take a "
             "step each."

@@ -34,7 +34,7 @@ class ChunksFillTheBudget(_Recorded):
 class LongPromptsAreLimited(_Recorded):
     """A step computes at most long_prefill_token_threshold tokens of a prompt; others use the rest of the budget."""
 
-    zh = "每步最多计算一个提示词的 long_prefill_token_threshold 个词元，其余预算由其他请求使用。"
+    zh = "每步最多计算一个提示词的 long_prefill_token_threshold 个 token，其余预算由其他请求使用。"
     group = "threshold"
 
 
@@ -55,7 +55,7 @@ class ResumedRequestsAreRecomputed(_Recorded):
 class TheLeastUrgentIsPreempted(_Recorded):
     """With the priority policy the least urgent request is preempted, and its tokens of this step are taken back."""
 
-    zh = "在优先级策略下，最不紧急的请求被抢占，它在本步已得到的词元被收回。"
+    zh = "在优先级策略下，最不紧急的请求被抢占，它在本步已得到的 token 被收回。"
     cases = 7
     group = "priority"
 
@@ -63,7 +63,7 @@ class TheLeastUrgentIsPreempted(_Recorded):
 class TokensDoNotDependOnTheSchedule(Check):
     """A request generates the same tokens with every budget, threshold and number of blocks."""
 
-    zh = "无论预算、阈值和块数如何，请求生成的词元都相同。"
+    zh = "无论预算、阈值和块数如何，请求生成的 token 都相同。"
     cases = 7
     uses_reference = False
 

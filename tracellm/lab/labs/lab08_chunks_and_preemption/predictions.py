@@ -29,7 +29,7 @@ class StepsOfAPrompt(Prediction):
         if lang == "zh":
             return (
                 f"long_prefill_token_threshold 为 {case['threshold']}，预算为 {case['budget']}。两个 {case['prompt']} "
-                "个词元的提示词同时到达，max_tokens 为 1。第一个请求在第几步结束？（从 1 起的步数）"
+                "个 token 的提示词同时到达，max_tokens 为 1。第一个请求在第几步结束？（从 1 起的步数）"
             )
         return (
             f"long_prefill_token_threshold is {case['threshold']}, and the budget is {case['budget']}. Two prompts of "
@@ -49,7 +49,7 @@ class StepsOfAPrompt(Prediction):
         prompt, threshold = case["prompt"], case["threshold"]
         steps, left = -(-prompt // threshold), case["budget"] - threshold
         if lang == "zh":
-            return f"第一个请求每步得到 {threshold} 个词元，{prompt} 个需要 {steps} 步；其余 {left} 个归第二个请求。"
+            return f"第一个请求每步得到 {threshold} 个 token，{prompt} 个需要 {steps} 步；其余 {left} 个归第二个请求。"
         return (
             f"The first request gets {threshold} tokens in each step, so {prompt} take {steps} steps; the other {left} "
             "of the budget go to the second one."
@@ -123,8 +123,8 @@ class ComputedAgain(Prediction):
         first, second = case["prompts"]
         if lang == "zh":
             return (
-                f"有 8 个块，每块 8 个词元，预算充足，没有前缀缓存。请求 0 和 1 的提示词有 {first} 和 {second} 个词元，"
-                "同时开始，各自需要生成 12 个词元。请求 1 恢复的那一步计算它的多少个词元？（一个数）"
+                f"有 8 个块，每块 8 个 token，预算充足，没有前缀缓存。请求 0 和 1 的提示词有 {first} 和 {second} 个 token，"
+                "同时开始，各自需要生成 12 个 token。请求 1 恢复的那一步计算它的多少个 token？（一个数）"
             )
         return (
             "There are 8 blocks of 8 tokens, a large budget and no prefix cache. Requests 0 and 1 have prompts of "
@@ -147,7 +147,7 @@ class ComputedAgain(Prediction):
         outputs = 32 - first + 1
         if lang == "zh":
             return (
-                f"请求 0 生成 {outputs} 个词元后需要第 5 个块；此时请求 1 也生成了 {outputs} 个。它失去所有块，"
+                f"请求 0 生成 {outputs} 个 token 后需要第 5 个块；此时请求 1 也生成了 {outputs} 个。它失去所有块，"
                 f"恢复时重新计算提示词和输出：{second} + {outputs} 个。"
             )
         return (

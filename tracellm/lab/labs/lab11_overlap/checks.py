@@ -238,7 +238,7 @@ def _broken(output: dict[str, Any]) -> Failure | None:
                 return Failure(
                     f"after step {number}, request {request_id} has {_count(placeholders, 'placeholder')}, "
                     f"and {_count(in_flight, 'token')} in flight",
-                    f"第 {number} 步之后，请求 {request_id} 有 {placeholders} 个占位符，而在途的词元有 {in_flight} 个",
+                    f"第 {number} 步之后，请求 {request_id} 有 {placeholders} 个占位符，而在途的 token 有 {in_flight} 个",
                 )
     if output["problem"] is not None:
         return _problem(output)
@@ -270,7 +270,7 @@ def _problem(output: dict[str, Any]) -> Failure:
     if kind == "ended":
         return Failure(
             f"step {number - 1}: request {values[0]} has ended, and its client gets the token {values[1]}",
-            f"第 {number - 1} 步：请求 {values[0]} 已经结束，客户端却收到了词元 {values[1]}",
+            f"第 {number - 1} 步：请求 {values[0]} 已经结束，客户端却收到了 token {values[1]}",
         )
     request_id, one, other = values
     if kind == "stays":
@@ -281,30 +281,30 @@ def _problem(output: dict[str, Any]) -> Failure:
     if kind == "unknown":
         return Failure(
             f"step {number}: the first {one} tokens of request {request_id} are to be cached; {other} are known",
-            f"第 {number} 步：要缓存请求 {request_id} 的前 {one} 个词元，而已知的只有 {other} 个",
+            f"第 {number} 步：要缓存请求 {request_id} 的前 {one} 个 token，而已知的只有 {other} 个",
         )
     if kind == "unowned":
         return Failure(
             f"step {number}: the first {one} tokens of request {request_id} are to be cached; "
             f"it has {_count(other, 'block')} of {BLOCK} tokens",
-            f"第 {number} 步：要缓存请求 {request_id} 的前 {one} 个词元，而它只有 {other} 个块，每块 {BLOCK} 个词元",
+            f"第 {number} 步：要缓存请求 {request_id} 的前 {one} 个 token，而它只有 {other} 个块，每块 {BLOCK} 个 token",
         )
     if kind == "start":
         return Failure(
             f"step {number}: request {request_id} is computed from token {one} on (from 0), "
             f"and {other} of its tokens are computed already",
-            f"第 {number} 步：请求 {request_id} 从第 {one} 个词元（从 0 起）开始计算，而它已有 {other} 个词元计算过",
+            f"第 {number} 步：请求 {request_id} 从第 {one} 个 token（从 0 起）开始计算，而它已有 {other} 个 token 计算过",
         )
     if kind == "beyond":
         return Failure(
             f"step {number}: request {request_id} is to compute its first {one} tokens, "
             f"and it has {other}, those in flight included",
-            f"第 {number} 步：请求 {request_id} 要计算前 {one} 个词元，而连同在途的一共只有 {other} 个",
+            f"第 {number} 步：请求 {request_id} 要计算前 {one} 个 token，而连同在途的一共只有 {other} 个",
         )
     return Failure(
         f"step {number}: request {request_id} computes its first {one} tokens, "
         f"and has {_count(other, 'block')} of {BLOCK} tokens",
-        f"第 {number} 步：请求 {request_id} 计算前 {one} 个词元，却只有 {other} 个块，每块 {BLOCK} 个词元",
+        f"第 {number} 步：请求 {request_id} 计算前 {one} 个 token，却只有 {other} 个块，每块 {BLOCK} 个 token",
     )
 
 
@@ -380,7 +380,7 @@ def _requests(random: Random, count: int, **more: Any) -> list[dict[str, Any]]:
 class SchedulesAhead(_Runs):
     """A step is scheduled before the tokens of the steps in flight are known; each of those has a placeholder."""
 
-    zh = "在途步骤的词元未知时就调度下一步；每个在途词元有一个占位符。"
+    zh = "在途步骤的 token 未知时就调度下一步；每个在途 token 有一个占位符。"
     uses_reference = True
     cases = 6
 
@@ -418,7 +418,7 @@ def _ahead_en(number: int, one: int, other: int) -> str:
 
 
 def _ahead_zh(number: int, one: int, other: int) -> str:
-    return f"第 {number} 步计算请求 0 的 {one} 个词元，应为 {other} 个"
+    return f"第 {number} 步计算请求 0 的 {one} 个 token，应为 {other} 个"
 
 
 def _state_en(state: dict[str, int] | None) -> str:
@@ -433,13 +433,13 @@ def _state_en(state: dict[str, int] | None) -> str:
 def _state_zh(state: dict[str, int] | None) -> str:
     if state is None:
         return ""
-    return f"。此前该请求有 {state['tokens']} 个词元、{state['placeholders']} 个占位符，已计算 {state['computed']} 个"
+    return f"。此前该请求有 {state['tokens']} 个 token、{state['placeholders']} 个占位符，已计算 {state['computed']} 个"
 
 
 class TheLastTokenIsForeseen(_Runs):
     """No step is spent on what follows the last token that max_tokens or the model's length allows."""
 
-    zh = "达到 max_tokens 或模型长度上限的最后一个词元之后，不再为该请求安排步骤。"
+    zh = "达到 max_tokens 或模型长度上限的最后一个 token 之后，不再为该请求安排步骤。"
 
     def make(self, random: Random) -> Any:
         """See `Check`. Some requests reach the model's length before max_tokens."""
@@ -457,7 +457,7 @@ class TheLastTokenIsForeseen(_Runs):
                 return Failure(
                     f"request {index} ends with {most} tokens (prompt {num_prompt}, max_tokens {one['max_tokens']}, "
                     f"model's length {length}), so {most - 1} are computed; {computed} were",
-                    f"请求 {index} 结束时共 {most} 个词元（提示 {num_prompt}，max_tokens {one['max_tokens']}，模型长度 "
+                    f"请求 {index} 结束时共 {most} 个 token（提示 {num_prompt}，max_tokens {one['max_tokens']}，模型长度 "
                     f"{length}），应计算 {most - 1} 个，实际计算了 {computed} 个",
                 )
         return super().judge(case, output, expected)
@@ -466,7 +466,7 @@ class TheLastTokenIsForeseen(_Runs):
 class LateTokensAreDropped(_Runs):
     """A request that ended by a stop token or an error gets nothing from the steps that were in flight."""
 
-    zh = "因停止词元或错误而结束的请求，不再得到在途步骤的词元。"
+    zh = "因停止 token 或错误而结束的请求，不再得到在途步骤的 token。"
     cases = 6
 
     def make(self, random: Random) -> Any:
@@ -478,7 +478,7 @@ class LateTokensAreDropped(_Runs):
 class AbortedRequestsGetNothing(_Runs):
     """A token of an aborted request reaches neither its client nor a new request with the same id."""
 
-    zh = "已中止请求的词元既不会到达其客户端，也不会到达同一 id 的新请求。"
+    zh = "已中止请求的 token 既不会到达其客户端，也不会到达同一 id 的新请求。"
     cases = 6
 
     def make(self, random: Random) -> Any:
@@ -514,7 +514,7 @@ class AnInterruptedStepIsForgotten(_Runs):
 class PreemptedRequestsKeepTheirToken(_Runs):
     """A request that was preempted while its token was in flight gets it, and can end by it."""
 
-    zh = "词元在途时被抢占的请求仍会得到该词元，也可能因此结束。"
+    zh = "token 在途时被抢占的请求仍会得到该 token，也可能因此结束。"
     cases = 6
 
     def make(self, random: Random) -> Any:
@@ -534,7 +534,7 @@ class PreemptedRequestsKeepTheirToken(_Runs):
 class OnlyKnownTokensAreCached(_Runs):
     """A block enters the prefix cache when its last token is known: what the plain scheduler caches, and no more."""
 
-    zh = "块的最后一个词元已知时才进入前缀缓存：与普通调度器缓存的内容完全相同。"
+    zh = "块的最后一个 token 已知时才进入前缀缓存：与普通调度器缓存的内容完全相同。"
     cases = 5
 
     def make(self, random: Random) -> Any:

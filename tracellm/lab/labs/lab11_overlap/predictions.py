@@ -39,8 +39,8 @@ class StepsWithTokens(Prediction):
         num_prompt, max_tokens = len(case["prompt"]), case["max_tokens"]
         if lang == "zh":
             return (
-                f"一个请求，提示 {num_prompt} 个词元，max_tokens={max_tokens}，没有停止词元，异步调度，最多两步在途。"
-                "有多少步计算了词元？（一个数）"
+                f"一个请求，提示 {num_prompt} 个 token，max_tokens={max_tokens}，没有停止 token，异步调度，最多两步在途。"
+                "有多少步计算了 token？（一个数）"
             )
         return (
             f"One request: a prompt of {num_prompt} tokens, max_tokens={max_tokens}, no stop token; asynchronous "
@@ -55,7 +55,7 @@ class StepsWithTokens(Prediction):
         """See `Prediction`."""
         number = self.answer(case)
         if lang == "zh":
-            return f"每步得到一个词元，第一步计算提示，所以 {case['max_tokens']} 个词元需要 {number} 步；结束事先已知。"
+            return f"每步得到一个 token，第一步计算提示，所以 {case['max_tokens']} 个 token 需要 {number} 步；结束事先已知。"
         return (
             f"each step gives a token, the first from the prompt: {case['max_tokens']} tokens in {number} steps. "
             "The end is known before, so no step is wasted"
@@ -78,7 +78,7 @@ class PlaceholdersInFlight(Prediction):
         num_prompt, budget, launched = len(case["prompt"]), case["budget"], case["launched"]
         if lang == "zh":
             return (
-                f"提示 {num_prompt} 个词元，每步最多 {budget} 个词元。已启动 {launched} 步，还没有任何结果到达。"
+                f"提示 {num_prompt} 个 token，每步最多 {budget} 个 token。已启动 {launched} 步，还没有任何结果到达。"
                 "该请求有多少个占位符？（一个数）"
             )
         return (
@@ -95,7 +95,7 @@ class PlaceholdersInFlight(Prediction):
         steps = -(-len(case["prompt"]) // case["budget"])
         number = self.answer(case)
         if lang == "zh":
-            return f"提示需要 {steps} 步，只有最后一步给出词元；此后每步一个：共 {number} 个占位符。"
+            return f"提示需要 {steps} 步，只有最后一步给出 token；此后每步一个：共 {number} 个占位符。"
         return (
             f"the prompt takes {steps} step{'s' if steps > 1 else ''}, of which only the last gives a token, then each "
             f"step gives one: {number} placeholders"
@@ -125,8 +125,8 @@ class WastedTokens(Prediction):
         num_prompt, outputs, ahead = len(case["prompt"]), case["outputs"], case["ahead"]
         if lang == "zh":
             return (
-                f"提示 {num_prompt} 个词元，max_tokens=20，第 {outputs} 个输出词元是停止词元；最多 {ahead} 步在途。"
-                "该请求一共计算多少个词元（含提示）？（一个数）"
+                f"提示 {num_prompt} 个 token，max_tokens=20，第 {outputs} 个输出 token 是停止 token；最多 {ahead} 步在途。"
+                "该请求一共计算多少个 token（含提示）？（一个数）"
             )
         return (
             f"A prompt of {num_prompt} tokens, max_tokens=20; output token {outputs} is a stop token; {ahead} steps in "
@@ -141,7 +141,7 @@ class WastedTokens(Prediction):
         """See `Prediction`."""
         needed, late = len(case["prompt"]) + case["outputs"] - 1, case["ahead"] - 1
         if lang == "zh":
-            return f"需要 {needed} 个（最后一个词元不再计算）；停止被发现时还有 {late} 步在途，各白算一个词元。"
+            return f"需要 {needed} 个（最后一个 token 不再计算）；停止被发现时还有 {late} 步在途，各白算一个 token。"
         return (
             f"{needed} are needed (nothing is computed from the last token); when the stop is noticed, {late} more "
             f"step{'s are' if late > 1 else ' is'} in flight, with a token each for nothing"

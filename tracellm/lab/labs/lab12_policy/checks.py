@@ -383,12 +383,12 @@ def _unfinished(case: Any, output: Any) -> Failure | None:
         return Failure(
             f"after {now} s {what_en}; the queue's length is {waiting}, {running} requests run, "
             f"and request {index} has not all its tokens",
-            f"{now} 秒后{what_zh}；队列长度为 {waiting}，有 {running} 个请求在运行，而请求 {index} 的词元还不完整",
+            f"{now} 秒后{what_zh}；队列长度为 {waiting}，有 {running} 个请求在运行，而请求 {index} 的 token 还不完整",
         )
     if index is not None:
         return Failure(
             f"request {index} got {done[index][2]} of its {case['requests'][index]['output']} tokens: it is lost",
-            f"请求 {index} 只得到 {case['requests'][index]['output']} 个词元中的 {done[index][2]} 个：它丢失了",
+            f"请求 {index} 只得到 {case['requests'][index]['output']} 个 token 中的 {done[index][2]} 个：它丢失了",
         )
     if output["used"]:
         return Failure(
@@ -401,7 +401,7 @@ def _unfinished(case: Any, output: Any) -> Failure | None:
 class EveryRequestEnds(Workload):
     """Where blocks are few and requests are preempted, each gets all its tokens, in at most twice the time of FCFS."""
 
-    zh = "块很少、请求被抢占并放回时，每个请求仍得到全部词元，总时间不超过 FCFS 的两倍。"
+    zh = "块很少、请求被抢占并放回时，每个请求仍得到全部 token，总时间不超过 FCFS 的两倍。"
     short_en, short_zh = "mixed", "混合"
     most_time = 2.0  # which requests are preempted is a matter of luck
 
@@ -478,11 +478,11 @@ class TenantsShareTheEngine(Workload):
 class UrgentOnesGoFirst(Workload):
     """Requests with priority 0 get their first token much earlier than under FCFS, when others have priority 1."""
 
-    zh = "在其他请求优先级为 1 时，优先级为 0 的请求比 FCFS 更早得到第一个词元。"
+    zh = "在其他请求优先级为 1 时，优先级为 0 的请求比 FCFS 更早得到第一个 token。"
     short_en, short_zh = "priorities", "优先级"
     figure = "ttft"
     gain = 0.75
-    label_en, label_zh = "the urgent requests' mean time to the first token (s)", "紧急请求的首词元平均时间（秒）"
+    label_en, label_zh = "the urgent requests' mean time to the first token (s)", "紧急请求的首 token 平均时间（秒）"
     cases = 5
 
     def make(self, random: Random) -> Any:

@@ -23,8 +23,8 @@ class DearerTokens(Prediction):
         """See `Prediction`."""
         if lang == "zh":
             return (
-                f"一步有 {case['requests']} 个请求，各得一个输出词元，用时为 0.0048 + 0.00004 * 词元数 + "
-                "0.00004 * 请求数（秒）。平均每个请求所占的时间相当于多少个提示词元（每个 0.00004 秒）？"
+                f"一步有 {case['requests']} 个请求，各得一个输出 token，用时为 0.0048 + 0.00004 * token 数 + "
+                "0.00004 * 请求数（秒）。平均每个请求所占的时间相当于多少个提示 token（每个 0.00004 秒）？"
                 "（四舍五入的一个数）"
             )
         return (
@@ -62,8 +62,8 @@ class WaitBehindLongOnes(Prediction):
         count, output = len(case["requests"]) - 1, case["requests"][0]["output"]
         if lang == "zh":
             return (
-                f"{count} 个请求在时刻 0 到达，提示 200 个词元，各 {output} 个输出词元；1 毫秒后"
-                "到达一个提示 10、输出 2 的请求。FCFS，一步最多 8 个请求、256 个词元。"
+                f"{count} 个请求在时刻 0 到达，提示 200 个 token，各 {output} 个输出 token；1 毫秒后"
+                "到达一个提示 10、输出 2 的请求。FCFS，一步最多 8 个请求、256 个 token。"
                 "这个短请求的减速比小于 10，还是不小于 10？（<10 或 >=10）"
             )
         return (

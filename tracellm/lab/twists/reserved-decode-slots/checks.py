@@ -12,7 +12,7 @@ __all__ = ["CHECKS"]
 class RunningRequestsHaveReservedTokens(AnyWorkloadKeepsTheInvariants):
     """Beside running requests, waiting ones leave the reserved tokens of a step's budget."""
 
-    zh = "有请求运行时，等待的请求不占用每步预算中预留的词元。"
+    zh = "有请求运行时，等待的请求不占用每步预算中预留的 token。"
     cases = 20
 
     def make(self, random: Random) -> Any:
