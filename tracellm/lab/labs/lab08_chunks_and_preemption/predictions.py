@@ -123,8 +123,9 @@ class ComputedAgain(Prediction):
         first, second = case["prompts"]
         if lang == "zh":
             return (
-                f"有 8 个块，每块 8 个 token，预算充足，没有前缀缓存。请求 0 和 1 的提示词有 {first} 和 {second} 个 token，"
-                "同时开始，各自需要生成 12 个 token。请求 1 恢复的那一步计算它的多少个 token？（一个数）"
+                f"有 8 个块，每块 8 个 token，预算充足，没有前缀缓存。"
+                f"请求 0 和 1 的提示词有 {first} 和 {second} 个 token，同时开始，"
+                "各自需要生成 12 个 token。请求 1 恢复的那一步计算它的多少个 token？（一个数）"
             )
         return (
             "There are 8 blocks of 8 tokens, a large budget and no prefix cache. Requests 0 and 1 have prompts of "

@@ -238,7 +238,8 @@ def _broken(output: dict[str, Any]) -> Failure | None:
                 return Failure(
                     f"after step {number}, request {request_id} has {_count(placeholders, 'placeholder')}, "
                     f"and {_count(in_flight, 'token')} in flight",
-                    f"第 {number} 步之后，请求 {request_id} 有 {placeholders} 个占位符，而在途的 token 有 {in_flight} 个",
+                    f"第 {number} 步之后，请求 {request_id} 有 {placeholders} 个占位符，"
+                    f"而在途的 token 有 {in_flight} 个",
                 )
     if output["problem"] is not None:
         return _problem(output)
@@ -287,13 +288,15 @@ def _problem(output: dict[str, Any]) -> Failure:
         return Failure(
             f"step {number}: the first {one} tokens of request {request_id} are to be cached; "
             f"it has {_count(other, 'block')} of {BLOCK} tokens",
-            f"第 {number} 步：要缓存请求 {request_id} 的前 {one} 个 token，而它只有 {other} 个块，每块 {BLOCK} 个 token",
+            f"第 {number} 步：要缓存请求 {request_id} 的前 {one} 个 token，"
+            f"而它只有 {other} 个块，每块 {BLOCK} 个 token",
         )
     if kind == "start":
         return Failure(
             f"step {number}: request {request_id} is computed from token {one} on (from 0), "
             f"and {other} of its tokens are computed already",
-            f"第 {number} 步：请求 {request_id} 从第 {one} 个 token（从 0 起）开始计算，而它已有 {other} 个 token 计算过",
+            f"第 {number} 步：请求 {request_id} 从第 {one} 个 token（从 0 起）开始计算，"
+            f"而它已有 {other} 个 token 计算过",
         )
     if kind == "beyond":
         return Failure(
@@ -457,8 +460,8 @@ class TheLastTokenIsForeseen(_Runs):
                 return Failure(
                     f"request {index} ends with {most} tokens (prompt {num_prompt}, max_tokens {one['max_tokens']}, "
                     f"model's length {length}), so {most - 1} are computed; {computed} were",
-                    f"请求 {index} 结束时共 {most} 个 token（提示 {num_prompt}，max_tokens {one['max_tokens']}，模型长度 "
-                    f"{length}），应计算 {most - 1} 个，实际计算了 {computed} 个",
+                    f"请求 {index} 结束时共 {most} 个 token（提示 {num_prompt}，max_tokens {one['max_tokens']}，"
+                    f"模型长度 {length}），应计算 {most - 1} 个，实际计算了 {computed} 个",
                 )
         return super().judge(case, output, expected)
 

@@ -39,8 +39,8 @@ class StepsWithTokens(Prediction):
         num_prompt, max_tokens = len(case["prompt"]), case["max_tokens"]
         if lang == "zh":
             return (
-                f"一个请求，提示 {num_prompt} 个 token，max_tokens={max_tokens}，没有停止 token，异步调度，最多两步在途。"
-                "有多少步计算了 token？（一个数）"
+                f"一个请求，提示 {num_prompt} 个 token，max_tokens={max_tokens}，没有停止 token，异步调度，"
+                "最多两步在途。有多少步计算了 token？（一个数）"
             )
         return (
             f"One request: a prompt of {num_prompt} tokens, max_tokens={max_tokens}, no stop token; asynchronous "
@@ -55,7 +55,10 @@ class StepsWithTokens(Prediction):
         """See `Prediction`."""
         number = self.answer(case)
         if lang == "zh":
-            return f"每步得到一个 token，第一步计算提示，所以 {case['max_tokens']} 个 token 需要 {number} 步；结束事先已知。"
+            return (
+                f"每步得到一个 token，第一步计算提示，所以 {case['max_tokens']} 个 token 需要 {number} 步；"
+                "结束事先已知。"
+            )
         return (
             f"each step gives a token, the first from the prompt: {case['max_tokens']} tokens in {number} steps. "
             "The end is known before, so no step is wasted"
@@ -125,8 +128,8 @@ class WastedTokens(Prediction):
         num_prompt, outputs, ahead = len(case["prompt"]), case["outputs"], case["ahead"]
         if lang == "zh":
             return (
-                f"提示 {num_prompt} 个 token，max_tokens=20，第 {outputs} 个输出 token 是停止 token；最多 {ahead} 步在途。"
-                "该请求一共计算多少个 token（含提示）？（一个数）"
+                f"提示 {num_prompt} 个 token，max_tokens=20，第 {outputs} 个输出 token 是停止 token；"
+                f"最多 {ahead} 步在途。该请求一共计算多少个 token（含提示）？（一个数）"
             )
         return (
             f"A prompt of {num_prompt} tokens, max_tokens=20; output token {outputs} is a stop token; {ahead} steps in "
