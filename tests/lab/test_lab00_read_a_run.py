@@ -9,7 +9,7 @@ from tracellm.lab.grading import Grade, grade
 from tracellm.lab.lab import find_lab
 from tracellm.lab.labs.lab00_read_a_run.checks import QUESTIONS
 from tracellm.lab.labs.lab00_read_a_run.runs import make_numbers, make_run
-from tracellm.lab.sandbox.run import Limits
+from tracellm.lab.sandbox.limits import Limits
 
 DIAGRAM = """\
 sequenceDiagram

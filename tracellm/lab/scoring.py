@@ -8,14 +8,14 @@ from tracellm.lab.checks import Failure
 from tracellm.lab.exposing import CaseError, expose, given_mutants, read_exposed
 from tracellm.lab.folder import LabFolder
 from tracellm.lab.grading import Grade, grade
-from tracellm.lab.lab import find_lab
+from tracellm.lab.lab import Lab, find_lab
 from tracellm.lab.predictions import Prediction
 from tracellm.lab.sandbox.limits import Limits
 
 if TYPE_CHECKING:
     from tracellm.lab.teaching.twists import Twist
 
-__all__ = ["Answer", "Part", "Score", "asked", "is_right", "score"]
+__all__ = ["Answer", "Part", "Score", "asked", "is_right", "public_points", "score"]
 
 PUBLIC, HIDDEN, EXPOSED, PREDICTED = 50, 20, 20, 10
 """Points of the four parts."""
@@ -31,8 +31,8 @@ class Part:
 
     @property
     def earned(self) -> float:
-        """Points, to one decimal; all of them if there is nothing to do."""
-        return round(self.points * self.done / self.total, 1) if self.total else float(self.points)
+        """Points, to one decimal."""
+        return round(self.points * self.done / self.total, 1) if self.total else 0.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def score(
     shown = _exposed(folder)
     answers = [_answer(one, case, folder.answers.get(one.name)) for one, case in asked(folder)]
     return Score(
-        Part(grades[0].passed, grades[0].total, PUBLIC),
+        Part(grades[0].passed, grades[0].total, public_points(lab)),
         hidden,
         Part(sum(failure is not None for failure in shown), len(shown), EXPOSED),
         Part(sum(answer.right for answer in answers), len(answers), PREDICTED),
@@ -101,6 +101,12 @@ def score(
         tuple(shown),
         tuple(answers),
     )
+
+
+def public_points(lab: Lab) -> int:
+    """Return the points of a lab's public cases: those of parts that the lab does not have count here."""
+    plain = find_lab(lab.number) or lab
+    return PUBLIC + (0 if given_mutants(plain) else EXPOSED) + (0 if lab.predictions else PREDICTED)
 
 
 def _exposed(folder: LabFolder) -> list[Failure | None]:

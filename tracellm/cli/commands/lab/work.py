@@ -20,7 +20,7 @@ from tracellm.lab.folder import LabFolder, make_folder, open_folder
 from tracellm.lab.grading import PUBLIC_SEED, FailedCase, Grade, grade
 from tracellm.lab.lab import Lab, load_labs
 from tracellm.lab.loader import LAB_FILE, LoadError
-from tracellm.lab.scoring import score
+from tracellm.lab.scoring import Part, public_points, score
 from tracellm.lab.source import take_bodies
 from tracellm.lab.teaching.twists import TwistError, read_handout
 from tracellm.report.texts import Language, text
@@ -221,7 +221,7 @@ def _print_score(folder: LabFolder, graded: Grade, lang: Language) -> None:
     folder.save()
     print_out("")
     number = folder.lab.number
-    print_out(text(lang, "lab.public", passed=graded.passed, total=graded.total, **_points(graded)))
+    print_out(text(lang, "lab.public", passed=graded.passed, total=graded.total, **_points(folder.lab, graded)))
     print_out(text(lang, "lab.unchecked.hidden"))
     if given:
         print_out(text(lang, "lab.unchecked.exposed", done=exposed, total=len(given), number=number))
@@ -230,9 +230,9 @@ def _print_score(folder: LabFolder, graded: Grade, lang: Language) -> None:
         print_out(text(lang, "lab.unchecked.predicted", done=answered, total=len(questions), number=number))
 
 
-def _points(graded: Grade) -> dict[str, Any]:
-    points = 50 * graded.passed / graded.total if graded.total else 50
-    return {"points": f"{points:.1f}".rstrip("0").rstrip(".")}
+def _points(lab: Lab, graded: Grade) -> dict[str, Any]:
+    part = Part(graded.passed, graded.total, public_points(lab))
+    return {"points": f"{part.earned:g}", "most": part.points}
 
 
 @click.command(cls=Command, usage=["N"], help="cli.help.lab.hint")

@@ -78,7 +78,7 @@ Examples:
     "lab.failure.next": "Details: tracellm lab check {number} --case {name}",
     "lab.failure.see": "See step {step} in your run, beside the engine's: tracellm lab explain {number} --case {name}",
     "lab.printed": "Printed by your code (the last lines):",
-    "lab.public": "Public cases: {passed} of {total}, {points} of 50 points.",
+    "lab.public": "Public cases: {passed} of {total}, {points} of {most} points.",
     "lab.unchecked.hidden": "Not checked: hidden cases (20 points), which are run when the lab is graded.",
     "lab.unchecked.exposed": "Not checked: broken engines (20 points), cases for {done} of {total}. tracellm lab "
     "expose {number}",
@@ -297,7 +297,7 @@ ZH = {
     "lab.failure.next": "细节：tracellm lab check {number} --case {name}",
     "lab.failure.see": "在你的运行中查看第 {step} 步，并与引擎对照：tracellm lab explain {number} --case {name}",
     "lab.printed": "你的代码打印的内容（最后几行）：",
-    "lab.public": "公开用例：{passed}/{total}，50 分中得 {points} 分。",
+    "lab.public": "公开用例：{passed}/{total}，{most} 分中得 {points} 分。",
     "lab.unchecked.hidden": "未检查：隐藏用例（20 分），评分时运行。",
     "lab.unchecked.exposed": "未检查：有错的引擎（20 分），已有 {done}/{total} 个的用例。tracellm lab expose {number}",
     "lab.unchecked.predicted": "未检查：预测（10 分），已回答 {done}/{total}。tracellm lab predict {number}",
