@@ -134,7 +134,7 @@ def test_otters_tests_run_in_its_format(tmp_path: Path, environment: dict[str, s
 
 
 @pytest.mark.skipif(
-    "TRACELLM_OTTER_PYTHON" not in os.environ, reason="needs otter-grader: scripts/install-otter.sh, then TRACELLM_OTTER_PYTHON"
+    not OTTER, reason="TRACELLM_OTTER_PYTHON names no Python with otter-grader (scripts/install-otter.sh)"
 )
 def test_otter_itself_grades_a_submission(tmp_path: Path, environment: dict[str, str]) -> None:
     """`otter run` grades the file of `tracellm lab submit --notebook`."""
