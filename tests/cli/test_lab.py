@@ -85,7 +85,7 @@ def test_check_shows_the_smallest_case(lab: Callable[..., tuple[int, str]], star
     path.write_text(path.read_text().replace("self.free_block_queue.append_n(freed)", "pass"), encoding="utf-8")
     status, out = lab("check", "5")
     assert status == 1
-    assert "made as small as possible" in out
+    assert "made smaller" in out
     assert "has no owner and is not in the free queue: it is lost" in out
     failed = next(line.split()[-1] for line in out.splitlines() if line.startswith("Details: "))
     detailed = lab("check", "5", "--case", failed)[1]
@@ -108,19 +108,21 @@ def test_a_solved_lab_passes(lab: Callable[..., tuple[int, str]], started: Path)
 def test_a_case_can_be_printed_and_exposes_a_broken_engine(
     lab: Callable[..., tuple[int, str]], started: Path, tmp_path: Path
 ) -> None:
-    """A public case is printed as JSON; the broken engine that fails on it is exposed by it, and by no harmless one."""
+    """A changed public case exposes a broken engine; the public case is refused, and a harmless one exposes nothing."""
     known = find_lab(5)
     assert known is not None
     case = lab("check", "5", "--case", f"{_CHECK}:1", "--json")[1]
     Path("case.json").write_text(case, encoding="utf-8")
-    exposed = [
-        number
-        for number in range(1, len(given_mutants(known)) + 1)
-        if lab("expose", "5", str(number), "case.json")[0] == 0
-    ]
+    status, out = lab("expose", "5", "1", "case.json")
+    assert status == 2
+    assert f"this is a public case, {_CHECK}:1; change it" in out
+    entry = json.loads(case)
+    shorter = entry["case"] | {"operations": entry["case"]["operations"][:-1]}
+    Path("case.json").write_text(json.dumps(entry | {"case": shorter}), encoding="utf-8")
+    numbers = range(1, len(given_mutants(known)) + 1)
+    exposed = [number for number in numbers if lab("expose", "5", str(number), "case.json")[0] == 0]
     assert exposed
     assert f"broken engine {exposed[0]}: exposed" in lab("expose", "5")[1]
-    entry = json.loads(case)
     Path("case.json").write_text(json.dumps(entry | {"case": entry["case"] | {"operations": []}}), encoding="utf-8")
     status, out = lab("expose", "5", "1", "case.json")
     assert (status, out.strip()) == (1, "Broken engine 1 behaves correctly on this case.")
@@ -133,7 +135,8 @@ def test_predictions_count_once(lab: Callable[..., tuple[int, str]], started: Pa
     out = lab("predict", "5", *answers[:-1])[1]
     assert "✓" not in out
     assert lab("predict", "5", answers[0])[0] == 2
-    out = lab("predict", "5", f"{questions[-1][0].name}=no idea")[1]
+    assert lab("predict", "5", f"{questions[-1][0].name}=no idea")[0] == 2
+    out = lab("predict", "5", f"{questions[-1][0].name}=-1")[1]
     assert out.count("✓") == len(questions) - 1
     one, case = questions[-1]
     assert f"✗ {one.answer(case)}: {one.reason(case, 'en')}" in out
@@ -191,8 +194,8 @@ def test_a_broken_engine_shows_in_the_check(lab: Callable[..., tuple[int, str]],
         (("check", "5", "--json"), "--json needs --case"),
         (("expose", "5", "99", "case.json"), "there is no broken engine 99"),
         (("expose", "5", "1", "missing.json"), "cannot read missing.json"),
-        (("expose", "5", "1", "bad.json"), "bad.json is no case"),
-        (("predict", "5", "nonsense"), "is no answer; write NAME=ANSWER"),
+        (("expose", "5", "1", "bad.json"), "bad.json is not a case"),
+        (("predict", "5", "nonsense"), "is not an answer; write NAME=ANSWER"),
         (("hint", "5", "--level", "4"), "4"),
         (("museum", "999"), "there is no exhibit 999"),
     ],

@@ -43,11 +43,14 @@ def test_an_exhibits_run_shows_its_fault(exhibit: Exhibit, tmp_path: Path) -> No
 @pytest.mark.parametrize("exhibit", CHOSEN, ids=name_of)
 def test_a_case_proves_the_fault(exhibit: Exhibit, tmp_path: Path) -> None:
     """A case of the lab's checks, as a student may find it, exposes the exhibit."""
-    graded = grade(exhibit.lab, mutant_folder(exhibit.lab, exhibit.mutant, tmp_path / "lab"), shrink=False)
-    failed = graded.first_failure
-    assert failed is not None
-    case = make_cases(failed.check, "public")[failed.index]
-    assert expose(exhibit.lab, exhibit.mutant, failed.check.name, case) is not None
+    folder = mutant_folder(exhibit.lab, exhibit.mutant, tmp_path / "lab")
+    for seed in map(str, range(10)):
+        failed = grade(exhibit.lab, folder, seed, shrink=False).first_failure
+        if failed is not None:
+            case = make_cases(failed.check, seed)[failed.index]
+            assert expose(exhibit.lab, exhibit.mutant, failed.check.name, case) is not None
+            return
+    pytest.fail("no case of ten seeds shows the fault")
 
 
 def test_each_lab_has_three_exhibits() -> None:

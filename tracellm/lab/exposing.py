@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tracellm.lab.checks import Check, Failure
+from tracellm.lab.checks import Check, Failure, make_cases
 from tracellm.lab.folder import make_folder
-from tracellm.lab.grading import judge
+from tracellm.lab.grading import PUBLIC_SEED, judge
 from tracellm.lab.lab import Lab, Mutant
 from tracellm.lab.sandbox.outcomes import Value
 from tracellm.lab.sandbox.run import run_cases
@@ -58,9 +58,12 @@ def expose(lab: Lab, mutant: Mutant, name: str, case: Any) -> Failure | None:
         case: the case.
 
     Raises:
-        CaseError: there is no such check, or the engine itself fails on the case.
+        CaseError: there is no such check, the case is a public one, or the engine itself fails on it.
     """
     check = find_check(lab, name)
+    for number, public in enumerate(make_cases(check, PUBLIC_SEED), start=1):
+        if case == public:
+            raise CaseError("public", name=name, number=number)
     try:
         msgspec.msgpack.encode(case)
     except (ValueError, OverflowError, RecursionError, TypeError) as error:  # JSON can hold more than fits

@@ -47,6 +47,8 @@ class FailedCase:
     """False if the case ended the process or did not end, or a function is not written yet."""
     smaller: bool = False
     """True if the case was made smaller."""
+    ran: bool = True
+    """False if earlier cases took too long or ended the process."""
 
 
 @dataclass
@@ -63,6 +65,11 @@ class CheckResult:
     def passed(self) -> int:
         """Number of cases that passed."""
         return self.total - len(self.failed)
+
+    @property
+    def not_run(self) -> int:
+        """Number of cases that were not run, and count as failed."""
+        return sum(not case.ran for case in self.failed)
 
 
 @dataclass
@@ -125,7 +132,10 @@ def grade(
         if failure is not None:
             traceback = outcome.traceback if isinstance(outcome, Raised) else ""
             shrinks = isinstance(outcome, Value) or (isinstance(outcome, Raised) and outcome.kind != _NOT_WRITTEN)
-            results[check.name].failed.append(FailedCase(check, index, case, failure, traceback, shrinks))
+            ran_at_all = not isinstance(outcome, NotRun)
+            results[check.name].failed.append(
+                FailedCase(check, index, case, failure, traceback, shrinks, ran=ran_at_all)
+            )
     graded = Grade(lab, list(results.values()), ran.printed, ran.isolation)
     first = graded.first_failure
     if shrink and first is not None and first.shrinks:
@@ -190,6 +200,15 @@ def both(key: str, **values: Any) -> Failure:
     return Failure(text("en", key, **values), text("zh", key, **values))
 
 
+def _engine_runs(check: Check, case: Any) -> bool:
+    """Return whether the engine itself can execute a case."""
+    try:
+        check.run(case)
+    except Exception:  # a smaller case may be impossible
+        return False
+    return True
+
+
 def _shrink(
     lab: Lab, folder: Path, failed: FailedCase, limits: Limits | None, twist: "Twist | None", seconds: float | None
 ) -> FailedCase:
@@ -203,7 +222,8 @@ def _shrink(
         rounds += 1
         ran, failures = _run(lab, folder, [(check, case) for case in candidates], limits, twist)
         for case, outcome, failure in zip(candidates, ran.outcomes, failures, strict=True):
-            if isinstance(outcome, Value | Raised) and failure is not None:
+            possible = isinstance(outcome, Value) or (isinstance(outcome, Raised) and _engine_runs(check, case))
+            if possible and failure is not None:
                 traceback = outcome.traceback if isinstance(outcome, Raised) else ""
                 best = FailedCase(check, failed.index, case, failure, traceback, smaller=True)
                 break

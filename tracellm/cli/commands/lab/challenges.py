@@ -1,6 +1,7 @@
 """Predictions, and broken engines: predict, expose, museum."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ def predict(number: int, answers: tuple[str, ...], chosen: Path | None, lang: La
     given = dict(_answer(answer, list(questions)) for answer in answers)
     if folder.explained and given.keys() - folder.answers.keys():
         raise CommandError("lab_predict_late", number=number)
+    for name, answer in given.items():
+        one, case = questions[name]
+        if isinstance(one.answer(case), int) and not re.fullmatch(r"\s*-?\d+\s*", answer):
+            raise CommandError("lab_predict_number", name=name, value=answer)
     if twice := given.keys() & folder.answers.keys():
         raise CommandError("lab_predict_twice", name=sorted(twice)[0])
     if not given and sys.stdin.isatty() and not folder.explained:

@@ -96,7 +96,7 @@ def start(number: int, chosen: Path | None, lang: Language) -> int:
         print_out(f"  {path / file.name}: {', '.join(file.functions)}")
     if lab.sheets:
         print_out(text(lang, "lab.started.sheets", names=", ".join(str(path / name) for name in lab.sheets)))
-    print_out(text(lang, "lab.started.next", number=number, path=path))
+    print_out(text(lang, "lab.started.next", number=number, path=path, where=f" --dir {chosen}" if chosen else ""))
     if folder.lab.predictions:
         print_out(text(lang, "lab.started.predict", number=number))
     return 0
@@ -190,8 +190,10 @@ def _check_once(folder: LabFolder, case: str | None, verbose: bool, lang: Langua
 
 def _print_results(graded: Grade, lang: Language) -> None:
     for result in graded.results:
-        mark = "✓" if not result.failed else "✗"
-        print_out(f"  {mark} {result.passed:>2}/{result.total}  {result.check.says(lang)}")
+        mark = "✓" if not result.failed else "–" if result.not_run == len(result.failed) else "✗"
+        note = " " + text(lang, "lab.result.not_run", count=result.not_run) if result.not_run else ""
+        name = f" [{result.check.name}]" if result.failed else ""
+        print_out(f"  {mark} {result.passed:>2}/{result.total}  {result.check.says(lang)}{name}{note}")
 
 
 def _print_failure(folder: LabFolder, failed: FailedCase, details: bool, lang: Language) -> None:
@@ -265,9 +267,11 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
     """Record the lab's script with the student's files and with the engine's, and compare the two.
 
     Raises:
-        CommandError: the lab is not started, or there is no such case.
+        CommandError: the lab is not started, there is no such case, or the script records none.
     """
     from tracellm.lab.recording import compare, record
+    from tracellm.report.diff import diff_text
+    from tracellm.trace.run_folder import RunFolder
 
     folder = folder_of(lab_of(number), chosen)
     script = folder.path / "explain.py"
@@ -276,6 +280,8 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
     chosen_case, step = None, None
     if case is not None:
         one, index = _case_of(folder.lab, case)
+        if "sys.argv" not in script.read_text(encoding="utf-8"):
+            raise CommandError("lab_no_replay")
         chosen_case = make_cases(one, PUBLIC_SEED)[index or 0]
         graded = grade(folder.lab, folder.path, checks=[one], shrink=False)
         failed = [failed for failed in graded.results[0].failed if failed.index == (index or 0)]
@@ -285,6 +291,7 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
     folder.explained = True
     folder.save()
     runs = folder.path / "runs" / (case or "script").replace(":", "-")
+    print_out(text(lang, "lab.explain.recording"))
     yours = record(script, runs / "yours", lang, folder=folder.path, case=chosen_case)
     if not folder.lab.files:  # the student's run is the engine's
         print_out(text(lang, "lab.explain.yours", link=yours.link(step)))
@@ -298,6 +305,7 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
     if page is not None:
         address = page.resolve().as_uri() + (f"#step={step}" if step is not None else "")
         print_out(text(lang, "lab.explain.diff", link=address))
+        print_out(diff_text(*(RunFolder.open(one.path) for one in (yours, reference)), lang=lang).partition("\n")[0])
     return 0 if yours.status == 0 else 1
 
 
