@@ -265,7 +265,7 @@ class FirstTokens(Question):
         return _or(
             lang,
             f"the first tokens come in the steps {steps}: each in the step that computes the last token of the prompt",
-            f"第一个 token 出现在 step {steps}：即计算提示最后一个 token 的那个 step",
+            f"第一个 token 出现在 step {steps}：即计算提示词最后一个 token 的那个 step",
         )
 
 

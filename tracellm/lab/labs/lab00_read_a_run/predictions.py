@@ -48,7 +48,7 @@ class _FirstToken(Prediction):
         """See `Prediction`."""
         if lang == "zh":
             return (
-                f"提示有 {case['prompt']} 个 token，每个 step 最多计算 {_BUDGET} 个。"
+                f"提示词有 {case['prompt']} 个 token，每个 step 最多计算 {_BUDGET} 个。"
                 "第几个 step 得到第一个输出 token？（整数）"
             )
         return (
@@ -84,7 +84,7 @@ class _NumSteps(Prediction):
         prompt, output = case["prompt"], case["output"]
         if lang == "zh":
             return (
-                f"一个请求有 {prompt} 个提示 token，生成 {output} 个 token；token 预算为 {_BUDGET}。"
+                f"一个请求有 {prompt} 个提示词 token，生成 {output} 个 token；token 预算为 {_BUDGET}。"
                 "共需多少个 step？（整数）"
             )
         return (
@@ -100,7 +100,7 @@ class _NumSteps(Prediction):
         """See `Prediction`."""
         prompt, output = case["prompt"], case["output"]
         if lang == "zh":
-            return f"第一个 step 计算全部 {prompt} 个提示 token 并给出第一个 token，其余 {output - 1} 个各需一个 step"
+            return f"第一个 step 计算全部 {prompt} 个提示词 token 并给出第一个 token，其余 {output - 1} 个各需一个 step"
         return (
             f"the first step computes all {prompt} prompt tokens and gives a token; the other {output - 1} take a step "
             "each"
@@ -123,7 +123,7 @@ class _Blocks(Prediction):
         prompt, output = case["prompt"], case["output"]
         if lang == "zh":
             return (
-                f"一个请求有 {prompt} 个提示 token，生成 {output} 个 token；每块 {_BLOCK_SIZE} 个 token。"
+                f"一个请求有 {prompt} 个提示词 token，生成 {output} 个 token；每块 {_BLOCK_SIZE} 个 token。"
                 "在最后一个 step 中它有多少个块？（整数）"
             )
         return (

@@ -460,7 +460,7 @@ class TheLastTokenIsForeseen(_Runs):
                 return Failure(
                     f"request {index} ends with {most} tokens (prompt {num_prompt}, max_tokens {one['max_tokens']}, "
                     f"model's length {length}), so {most - 1} are computed; {computed} were",
-                    f"请求 {index} 结束时共 {most} 个 token（提示 {num_prompt}，max_tokens {one['max_tokens']}，"
+                    f"请求 {index} 结束时共 {most} 个 token（提示词 {num_prompt}，max_tokens {one['max_tokens']}，"
                     f"模型长度 {length}），应计算 {most - 1} 个，实际计算了 {computed} 个",
                 )
         return super().judge(case, output, expected)

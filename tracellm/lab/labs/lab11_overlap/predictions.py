@@ -39,7 +39,7 @@ class StepsWithTokens(Prediction):
         num_prompt, max_tokens = len(case["prompt"]), case["max_tokens"]
         if lang == "zh":
             return (
-                f"一个请求，提示 {num_prompt} 个 token，max_tokens={max_tokens}，没有停止 token，异步调度，"
+                f"一个请求，提示词 {num_prompt} 个 token，max_tokens={max_tokens}，没有停止 token，异步调度，"
                 "最多两步在途。有多少步计算了 token？（一个数）"
             )
         return (
@@ -56,7 +56,7 @@ class StepsWithTokens(Prediction):
         number = self.answer(case)
         if lang == "zh":
             return (
-                f"每步得到一个 token，第一步计算提示，所以 {case['max_tokens']} 个 token 需要 {number} 步；"
+                f"每步得到一个 token，第一步计算提示词，所以 {case['max_tokens']} 个 token 需要 {number} 步；"
                 "结束事先已知。"
             )
         return (
@@ -81,7 +81,7 @@ class PlaceholdersInFlight(Prediction):
         num_prompt, budget, launched = len(case["prompt"]), case["budget"], case["launched"]
         if lang == "zh":
             return (
-                f"提示 {num_prompt} 个 token，每步最多 {budget} 个 token。已启动 {launched} 步，还没有任何结果到达。"
+                f"提示词 {num_prompt} 个 token，每步最多 {budget} 个 token。已启动 {launched} 步，还没有任何结果到达。"
                 "该请求有多少个占位符？（一个数）"
             )
         return (
@@ -98,7 +98,7 @@ class PlaceholdersInFlight(Prediction):
         steps = -(-len(case["prompt"]) // case["budget"])
         number = self.answer(case)
         if lang == "zh":
-            return f"提示需要 {steps} 步，只有最后一步给出 token；此后每步一个：共 {number} 个占位符。"
+            return f"提示词需要 {steps} 步，只有最后一步给出 token；此后每步一个：共 {number} 个占位符。"
         return (
             f"the prompt takes {steps} step{'s' if steps > 1 else ''}, of which only the last gives a token, then each "
             f"step gives one: {number} placeholders"
@@ -128,8 +128,8 @@ class WastedTokens(Prediction):
         num_prompt, outputs, ahead = len(case["prompt"]), case["outputs"], case["ahead"]
         if lang == "zh":
             return (
-                f"提示 {num_prompt} 个 token，max_tokens=20，第 {outputs} 个输出 token 是停止 token；"
-                f"最多 {ahead} 步在途。该请求一共计算多少个 token（含提示）？（一个数）"
+                f"提示词 {num_prompt} 个 token，max_tokens=20，第 {outputs} 个输出 token 是停止 token；"
+                f"最多 {ahead} 步在途。该请求一共计算多少个 token（含提示词）？（一个数）"
             )
         return (
             f"A prompt of {num_prompt} tokens, max_tokens=20; output token {outputs} is a stop token; {ahead} steps in "

@@ -292,7 +292,7 @@ class NobodyStarves(Check):
         if output is not None:
             return None
         en = "prompt {prompt}, max_tokens {max_tokens}, priority {priority}, tenant {tenant}"
-        zh = "提示 {prompt}，max_tokens {max_tokens}，优先级 {priority}，租户 {tenant}"
+        zh = "提示词 {prompt}，max_tokens {max_tokens}，优先级 {priority}，租户 {tenant}"
         waits, stream = case["waits"], case["stream"]
         return Failure(
             f"a request ({en.format(**waits)}) still waits after {_MOST_OVERTAKING} later ones ({en.format(**stream)}) "

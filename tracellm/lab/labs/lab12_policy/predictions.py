@@ -24,7 +24,7 @@ class DearerTokens(Prediction):
         if lang == "zh":
             return (
                 f"一步有 {case['requests']} 个请求，各得一个输出 token，用时为 0.0048 + 0.00004 * token 数 + "
-                "0.00004 * 请求数（秒）。平均每个请求所占的时间相当于多少个提示 token（每个 0.00004 秒）？"
+                "0.00004 * 请求数（秒）。平均每个请求所占的时间相当于多少个提示词 token（每个 0.00004 秒）？"
                 "（四舍五入的一个数）"
             )
         return (
@@ -62,8 +62,8 @@ class WaitBehindLongOnes(Prediction):
         count, output = len(case["requests"]) - 1, case["requests"][0]["output"]
         if lang == "zh":
             return (
-                f"{count} 个请求在时刻 0 到达，提示 200 个 token，各 {output} 个输出 token；1 毫秒后"
-                "到达一个提示 10、输出 2 的请求。FCFS，一步最多 8 个请求、256 个 token。"
+                f"{count} 个请求在时刻 0 到达，提示词 200 个 token，各 {output} 个输出 token；1 毫秒后"
+                "到达一个提示词 10、输出 2 的请求。FCFS，一步最多 8 个请求、256 个 token。"
                 "这个短请求的减速比小于 10，还是不小于 10？（<10 或 >=10）"
             )
         return (
@@ -86,7 +86,7 @@ class WaitBehindLongOnes(Prediction):
         slowdown = self._slowdown(case)
         count = len(case["requests"]) - 1
         if lang == "zh":
-            why = "占满所有位置，短请求要等第一个长请求结束" if count >= 8 else "没有占满 8 个位置，短请求只等提示算完"
+            why = "占满所有位置，短请求要等第一个长请求结束" if count >= 8 else "位置没有占满，短请求只等提示词算完"
             return (
                 f"{count} 个长请求{why}：{1000 * latency:.0f} 毫秒；独自运行需 {1000 * short:.1f} 毫秒，"
                 f"减速比 {slowdown:.1f}。"
