@@ -1,7 +1,8 @@
 """Checks of lab 1: batches of some rows over a vocabulary of some tokens, small enough to be computed by hand.
 
-A row is a dict: its logits, and the parameters that the check needs. Boundaries of top-p and min-p lie far from any sum
-of probabilities, so rounding never decides which tokens stay.
+A row is a dict: its logits, and the parameters that the check needs; other fields are refused, so that a student's case
+cannot have a parameter without effect. Boundaries of top-p and min-p lie far from any sum of probabilities, so rounding
+never decides which tokens stay.
 """
 
 import math
@@ -23,6 +24,9 @@ _MOST_SIGMAS = 6.0
 class _Rows(Check):
     """A batch of rows; smaller cases have one or two of them."""
 
+    fields: tuple[str, ...]
+    """Fields that a row may have."""
+
     def make(self, random: Random) -> Any:
         """See `Check`."""
         vocab_size = random.randint(6, 9)
@@ -32,6 +36,17 @@ class _Rows(Check):
         """Return one row."""
         raise NotImplementedError
 
+    def run(self, case: Any) -> Any:
+        """See `Check`; a case or row with an unknown field raises `ValueError`."""
+        _refuse_unknown("case", case, ("rows",))
+        for number, row in enumerate(case["rows"]):
+            _refuse_unknown(f"row {number}", row, self.fields)
+        return self.run_rows(case["rows"])
+
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
+        """Execute the rows as one batch; return plain data."""
+        raise NotImplementedError
+
     def shrink(self, case: Any) -> Iterator[Any]:
         """Yield single rows, then pairs."""
         rows = case["rows"]
@@ -39,6 +54,12 @@ class _Rows(Check):
             if size < len(rows):
                 for chosen in combinations(rows, size):
                     yield case | {"rows": list(chosen)}
+
+
+def _refuse_unknown(what: str, given: dict[str, Any], fields: Sequence[str]) -> None:
+    """Raise `ValueError` if a dict of a case has a field that the check does not know."""
+    if unknown := [name for name in given if name not in fields]:
+        raise ValueError(f"{what} has the unknown field {', '.join(unknown)}; its fields are {', '.join(fields)}")
 
 
 def _logits(random: Random, vocab_size: int, most: int = 3) -> list[float]:
@@ -80,14 +101,19 @@ def _softmax(logits: Sequence[float]) -> list[float]:
 
 def _say(tokens: Sequence[int], zh: bool = False) -> str:
     if not tokens:
-        return "（无）" if zh else "none"
+        return "无" if zh else "none"
     return ("、" if zh else ", ").join(map(str, tokens))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 # -- penalties --------------------------------------------------------------------------------------------------------
 class _Penalties(_Rows):
     """Rows with a prompt and an output, some of whose tokens occur several times; one logit may be masked."""
 
+    fields = ("logits", "prompt", "output", "repetition", "frequency", "presence")
     repetition: Sequence[float] = (1.0,)
     frequency: Sequence[float] = (0.0,)
     presence: Sequence[float] = (0.0,)
@@ -107,13 +133,12 @@ class _Penalties(_Rows):
             "presence": random.choice(self.presence),
         }
 
-    def run(self, case: Any) -> Any:
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
         """Return the logits after `apply_all_penalties`."""
         import torch
 
         from tracellm.engine.sample.ops import apply_all_penalties
 
-        rows = case["rows"]
         vocab_size, longest = len(rows[0]["logits"]), max(len(row["prompt"]) for row in rows)
         padded = [row["prompt"] + [vocab_size] * (longest - len(row["prompt"])) for row in rows]
         result = apply_all_penalties(
@@ -135,9 +160,10 @@ class _Penalties(_Rows):
                 if not _close(got, right):
                     prompt, written = row["prompt"].count(token), row["output"].count(token)
                     return Failure(
-                        f"row {number}, token {token} ({prompt} times in the prompt, {written} times in the output): "
-                        f"logit {logit:g} became {got:.4g}, expected {right:.4g}; penalties of the row: repetition "
-                        f"{row['repetition']:g}, frequency {row['frequency']:g}, presence {row['presence']:g}",
+                        f"row {number}, token {token} ({_times(prompt)} in the prompt, {_times(written)} in the "
+                        f"output): logit {logit:g} became {got:.4g}, expected {right:.4g}; penalties of the row: "
+                        f"repetition {row['repetition']:g}, frequency {row['frequency']:g}, presence "
+                        f"{row['presence']:g}",
                         f"第 {number} 行，token {token}（提示中 {prompt} 次，输出中 {written} 次）：logit {logit:g} "
                         f"变成了 {got:.4g}，应为 {right:.4g}；该行的惩罚：repetition {row['repetition']:g}，frequency "
                         f"{row['frequency']:g}，presence {row['presence']:g}",
@@ -177,6 +203,7 @@ class TemperatureDividesTheLogits(_Rows):
 
     zh = "logits 除以本行的温度；温度为 0 的行保持不变。"
     cases = 4
+    fields = ("logits", "temperature")
 
     def row(self, random: Random, vocab_size: int) -> dict[str, Any]:
         """See `_Rows`."""
@@ -185,9 +212,8 @@ class TemperatureDividesTheLogits(_Rows):
             "temperature": random.choice((0.0, 0.0, 0.25, 0.7, 1.0, 1.6, 2.0)),
         }
 
-    def run(self, case: Any) -> Any:
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
         """Return the logits after `apply_temperature`."""
-        rows = case["rows"]
         sampler, logits = _sampler(), _tensor(rows, "logits")
         return _plain(
             sampler.apply_temperature(logits, _tensor(rows, "temperature")), "apply_temperature", *logits.shape
@@ -216,26 +242,30 @@ class _Masks(_Rows):
         """Describe the first row that keeps other tokens, or changes a logit that stays."""
         for number, (row, got, right) in enumerate(zip(case["rows"], output, expected, strict=True)):
             if failure := self._compare(row, got, right):
-                return Failure(f"row {number}, {failure.en}", f"第 {number} 行，{failure.zh}")
+                rule = ", ".join(f"{name} {row[name]:g}" for name in ("min_p", "top_k", "top_p") if name in row)
+                return Failure(f"row {number} ({rule}), {failure.en}", f"第 {number} 行（{rule}），{failure.zh}")
         return None
 
     def _compare(self, row: dict[str, Any], got: list[float], right: list[float]) -> Failure | None:
-        names = [name for name in ("min_p", "top_k", "top_p") if name in row]
-        rule = ", ".join(f"{name} {row[name]:g}" for name in names)
-        probs = _softmax(row["logits"])
-        order = sorted(range(len(probs)), key=lambda token: -probs[token])
+        logits = row["logits"]
+        order = sorted(range(len(logits)), key=lambda token: -logits[token])
         kept, stay = ([token for token in order if row[token] != -math.inf] for row in (got, right))
         if kept != stay:
-            shown = ", ".join(f"{token}: {probs[token]:.3f}" for token in order)
+            when, when_zh = "probabilities", "概率"
+            if "top_k" in row and row.get("top_p", 1.0) < 1:  # top-p works on what top-k leaves
+                logits = [logit if logit >= logits[order[row["top_k"] - 1]] else -math.inf for logit in logits]
+                when, when_zh = "probabilities after top-k", "top-k 之后的概率"
+            probs = _softmax(logits)
+            shown = ", ".join(f"{token}: {probs[token]:.3f}" for token in order if probs[token])
             return Failure(
-                f"{rule}: tokens {_say(kept)} stay; it should be {_say(stay)} (probabilities {shown})",
-                f"{rule}：留下了 token {_say(kept, zh=True)}，应为 {_say(stay, zh=True)}（概率 {shown}）",
+                f"kept: {_say(kept)}; expected: {_say(stay)} ({when} {shown})",
+                f"留下：{_say(kept, zh=True)}；应为：{_say(stay, zh=True)}（{when_zh} {shown}）",
             )
         for token in stay:
-            if not _close(got[token], row["logits"][token]):
+            if not _close(got[token], logits[token]):
                 return Failure(
-                    f"{rule}: token {token} stays, but its logit {row['logits'][token]:g} became {got[token]:.4g}",
-                    f"{rule}：token {token} 留下了，但其 logit {row['logits'][token]:g} 变成了 {got[token]:.4g}",
+                    f"token {token} stays, but its logit {logits[token]:g} became {got[token]:.4g}",
+                    f"token {token} 留下了，但其 logit {logits[token]:g} 变成了 {got[token]:.4g}",
                 )
         return None
 
@@ -244,6 +274,7 @@ class MinPIsAShareOfTheMaximum(_Masks):
     """Min-p drops the tokens whose probability is below this share of the largest probability."""
 
     zh = "min-p 去掉概率低于最大概率乘以该比例的 token。"
+    fields = ("logits", "min_p")
 
     def row(self, random: Random, vocab_size: int) -> dict[str, Any]:
         """See `_Rows`."""
@@ -253,20 +284,48 @@ class MinPIsAShareOfTheMaximum(_Masks):
         between = round(math.sqrt(shares[index] * shares[index + 1]), 8)
         return {"logits": logits, "min_p": random.choice((0.0, 1.0, between, between, between))}
 
-    def run(self, case: Any) -> Any:
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
         """Return the logits after `MinPLogitsProcessor.apply`."""
         import torch
 
         from tracellm.engine.sample.logits_processor import MinPLogitsProcessor
 
-        rows = case["rows"]
         logits = _tensor(rows, "logits")
         processor = MinPLogitsProcessor(len(rows), logits.shape[1], torch.device("cpu"))
         processor.min_p = _tensor(rows, "min_p")[:, None]
         return _plain(processor.apply(logits), "MinPLogitsProcessor.apply", len(rows), logits.shape[1])
 
 
-class TopKKeepsTheLargest(_Masks):
+class _TopKTopP(_Masks):
+    """Rows for `apply_top_k_top_p`: all of them have `top_k`, or none; and so with `top_p`."""
+
+    fields = ("logits", "top_k", "top_p")
+
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
+        """Return the logits after `apply_top_k_top_p`, and the given ones after the call."""
+        from tracellm.engine.sample.ops import apply_top_k_top_p
+
+        logits = _tensor(rows, "logits")
+        top_k = _tensor(rows, "top_k", "int64") if "top_k" in rows[0] else None
+        top_p = _tensor(rows, "top_p") if "top_p" in rows[0] else None
+        masked = _plain(apply_top_k_top_p(logits, top_k, top_p), "apply_top_k_top_p", *logits.shape)
+        return {"masked": masked, "given": logits.tolist()}
+
+    def judge(self, case: Any, output: Any, expected: Any) -> Failure | None:
+        """Describe a changed input, or see `_Masks`."""
+        function = "apply_top_k_top_p" if "top_p" in case["rows"][0] else "apply_top_k_only"
+        for number, (row, given) in enumerate(zip(case["rows"], output["given"], strict=True)):
+            if not all(map(_close, given, row["logits"])):
+                now = [round(one, 3) for one in given]
+                return Failure(
+                    f"row {number}: {function} changed the given logits, {row['logits']}, to {now}; they must not be "
+                    "modified",
+                    f"第 {number} 行：{function} 把传入的 logits {row['logits']} 改成了 {now}；不得修改它们",
+                )
+        return super().judge(case, output["masked"], expected["masked"])
+
+
+class TopKKeepsTheLargest(_TopKTopP):
     """Top-k keeps the k largest logits, and all that are equal to the k-th."""
 
     zh = "top-k 保留最大的 k 个 logit，以及与第 k 个相等的所有 logit。"
@@ -274,7 +333,11 @@ class TopKKeepsTheLargest(_Masks):
 
     def make(self, random: Random) -> Any:
         """See `Check`. `top_p` of 1 keeps all tokens, but takes another way through the functions."""
-        return super().make(random) | {"with_top_p": random.random() < 0.5}
+        case = super().make(random)
+        if random.random() < 0.5:
+            for row in case["rows"]:
+                row["top_p"] = 1.0
+        return case
 
     def row(self, random: Random, vocab_size: int) -> dict[str, Any]:
         """See `_Rows`."""
@@ -284,13 +347,8 @@ class TopKKeepsTheLargest(_Masks):
             logits[one] = logits[other]
         return {"logits": logits, "top_k": random.choice((1, 2, 3, random.randint(2, vocab_size), vocab_size))}
 
-    def run(self, case: Any) -> Any:
-        """Return the logits after `apply_top_k_top_p`."""
-        rows = [row | {"top_p": 1.0} for row in case["rows"]] if case["with_top_p"] else case["rows"]
-        return _run_top_k_top_p(rows)
 
-
-class TopPKeepsTheFewestThatReachP(_Masks):
+class TopPKeepsTheFewestThatReachP(_TopKTopP):
     """Of the tokens that top-k leaves, top-p keeps the fewest most likely that together reach p, at least one."""
 
     zh = "在 top-k 留下的 token 中，top-p 保留概率之和达到 p 的最少的最可能 token，至少一个。"
@@ -310,25 +368,12 @@ class TopPKeepsTheFewestThatReachP(_Masks):
         logits = _logits(random, vocab_size)
         return {"logits": logits, "top_p": random.choice((1.0, 1e-9, *[_top_p(random, logits) for _ in range(4)]))}
 
-    def run(self, case: Any) -> Any:
-        """Return the logits after `apply_top_k_top_p`."""
-        return _run_top_k_top_p(case["rows"])
-
 
 def _top_p(random: Random, logits: Sequence[float]) -> float:
     """Return a p somewhat below a sum of the largest probabilities, so that a smaller sum would not reach it."""
     probs = sorted(_softmax(logits), reverse=True)
     count = random.randint(1, max(1, len(probs) - 1))
     return round(sum(probs[: count - 1]) + random.uniform(0.4, 0.95) * probs[count - 1], 8)
-
-
-def _run_top_k_top_p(rows: Sequence[dict[str, Any]]) -> Any:
-    from tracellm.engine.sample.ops import apply_top_k_top_p
-
-    logits = _tensor(rows, "logits")
-    top_k = _tensor(rows, "top_k", "int64") if "top_k" in rows[0] else None
-    top_p = _tensor(rows, "top_p") if "top_p" in rows[0] else None
-    return _plain(apply_top_k_top_p(logits, top_k, top_p), "apply_top_k_top_p", *logits.shape)
 
 
 # -- the sampler ------------------------------------------------------------------------------------------------------
@@ -419,6 +464,7 @@ class RowsOfABatchAreIndependent(_Rows):
 
     zh = "在贪心行与随机行混合的批次中，每行使用自己的参数；贪心行取 logit 最大的 token。"
     cases = 6
+    fields = (*_Penalties.fields, *_NEUTRAL)
 
     def make(self, random: Random) -> Any:
         """See `Check`. Without penalties, the sampler works on the model's logits instead of a copy."""
@@ -435,9 +481,8 @@ class RowsOfABatchAreIndependent(_Rows):
             return row | {"temperature": 0.0}
         return row | _parameters(random, after) | {"seed": random.choice((None, random.getrandbits(32)))}
 
-    def run(self, case: Any) -> Any:
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
         """Return the tokens of some draws, the probabilities, and the logits after the calls."""
-        rows = case["rows"]
         logits, vocab_size = _tensor(rows, "logits"), len(rows[0]["logits"])
         sampler, metadata = _sampler(), _metadata(rows)
         tokens = [sampler(logits, metadata).sampled_token_ids for _ in range(8)]
@@ -479,8 +524,9 @@ class RowsOfABatchAreIndependent(_Rows):
         for token, (prob, right_prob) in enumerate(zip(probs, right_probs, strict=True)):
             if not _close(prob, right_prob):
                 return Failure(
-                    f"{en}: token {token} has probability {prob:.4f}, expected {right_prob:.4f}",
-                    f"{en}：token {token} 的概率为 {prob:.4f}，应为 {right_prob:.4f}",
+                    f"{en}: in the logits that `sample` returned, token {token} has probability {prob:.4f}, expected "
+                    f"{right_prob:.4f}",
+                    f"{en}：在 `sample` 返回的 logits 中，token {token} 的概率为 {prob:.4f}，应为 {right_prob:.4f}",
                 )
         for token in tokens:
             if not right_probs[token]:
@@ -508,6 +554,7 @@ class SeededRowsDrawAlone(_Rows):
 
     zh = "有种子的行无论相邻的行和自己的位置如何，都抽到相同的 token。"
     cases = 4
+    fields = ("probs", "seed")
     uses_reference = False
     draws = 16
 
@@ -524,9 +571,8 @@ class SeededRowsDrawAlone(_Rows):
         weights[random.randrange(vocab_size)] = 0
         return [weight / sum(weights) for weight in weights]
 
-    def run(self, case: Any) -> Any:
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
         """Return the tokens of each row by draw: in the batch, in a batch in reverse order, and alone."""
-        rows = case["rows"]
         together, backwards = self._draw(rows), self._draw(rows[::-1])[::-1]
         alone = [self._draw([row])[0] for row in rows]
         return {"together": together, "backwards": backwards, "alone": alone}
@@ -601,6 +647,8 @@ class DrawsFollowTheProbabilities(Check):
 
     def run(self, case: Any) -> Any:
         """Return the number of draws of each token. With a seed, each of some rows has its own, and draws often."""
+        _refuse_unknown("case", case, ("row" if "row" in case else "probs", "seed", "draws"))
+        _refuse_unknown("row", case.get("row", {}), ("logits", "temperature", "min_p", "top_k", "top_p"))
         num_rows = case["draws"] if case["seed"] is None else 200
         draw = self._of_sampler if "row" in case else self._of_probabilities
         counts: Counter[int] = Counter()

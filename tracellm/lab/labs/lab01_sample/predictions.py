@@ -84,8 +84,9 @@ class _Penalties(Prediction):
                 f"次。repetition_penalty=2、frequency_penalty={case['frequency']}、presence_penalty={case['presence']} "
                 "之后它的 logit 是多少？（整数）"
             )
+        prompt = "once" if case["prompt"] == 1 else f"{case['prompt']} times"
         return (
-            f"A token with logit {case['logit']} is {case['prompt']} times in the prompt and {case['count']} times in "
+            f"A token with logit {case['logit']} is {prompt} in the prompt and {case['count']} times in "
             f"the output. What is its logit after repetition_penalty=2, frequency_penalty={case['frequency']} and "
             f"presence_penalty={case['presence']}? (an integer)"
         )
