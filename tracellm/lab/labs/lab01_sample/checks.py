@@ -164,7 +164,7 @@ class _Penalties(_Rows):
                         f"output): logit {logit:g} became {got:.4g}, expected {right:.4g}; penalties of the row: "
                         f"repetition {row['repetition']:g}, frequency {row['frequency']:g}, presence "
                         f"{row['presence']:g}",
-                        f"第 {number} 行，token {token}（提示中 {prompt} 次，输出中 {written} 次）：logit {logit:g} "
+                        f"第 {number} 行，token {token}（提示词中 {prompt} 次，输出中 {written} 次）：logit {logit:g} "
                         f"变成了 {got:.4g}，应为 {right:.4g}；该行的惩罚：repetition {row['repetition']:g}，frequency "
                         f"{row['frequency']:g}，presence {row['presence']:g}",
                     )
@@ -183,7 +183,7 @@ class _Penalties(_Rows):
 class RepetitionPenaltyWeakensUsedTokens(_Penalties):
     """The repetition penalty lowers the logits of tokens in prompt or output, positive or negative, once each."""
 
-    zh = "repetition 惩罚降低提示或输出中出现过的 token 的 logit，无论正负，每个 token 一次。"
+    zh = "repetition 惩罚降低提示词或输出中出现过的 token 的 logit，无论正负，每个 token 一次。"
     repetition = (1.0, 1.25, 1.5, 2.0)
 
 
@@ -351,7 +351,7 @@ class TopKKeepsTheLargest(_TopKTopP):
 class TopPKeepsTheFewestThatReachP(_TopKTopP):
     """Of the tokens that top-k leaves, top-p keeps the fewest most likely that together reach p, at least one."""
 
-    zh = "在 top-k 留下的 token 中，top-p 保留概率之和达到 p 的最少的最可能 token，至少一个。"
+    zh = "在 top-k 留下的 token 中，top-p 保留按概率从高到低、累积概率达到 p 所需的最少 token，至少一个。"
     cases = 8
 
     def make(self, random: Random) -> Any:
