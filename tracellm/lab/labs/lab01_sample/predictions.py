@@ -81,8 +81,9 @@ class _Penalties(Prediction):
         if lang == "zh":
             return (
                 f"某 token 的 logit 为 {case['logit']}，在提示词中出现 {case['prompt']} 次，"
-                f"在输出中出现 {case['count']} 次。repetition_penalty=2、frequency_penalty={case['frequency']}、presence_penalty={case['presence']} "
-                "之后它的 logit 是多少？（整数）"
+                f"在输出中出现 {case['count']} 次。repetition_penalty=2、"
+                f"frequency_penalty={case['frequency']}、presence_penalty={case['presence']} 之后"
+                "它的 logit 是多少？（整数）"
             )
         prompt = "once" if case["prompt"] == 1 else f"{case['prompt']} times"
         return (
