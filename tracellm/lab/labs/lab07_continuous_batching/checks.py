@@ -179,7 +179,7 @@ class AnyWorkloadKeepsTheInvariants(_Drawn):
     def make(self, random: Random) -> Any:
         """Draw limits and requests, with blocks for all requests that can run at once."""
         most = random.choice([1, 2, 3, 8])
-        case = {
+        case: dict[str, Any] = {
             "max_num_batched_tokens": random.choice([9, 16, 30, 64]),
             "max_num_seqs": most,
             "num_gpu_blocks": 1 + 8 * min(most, 6),
