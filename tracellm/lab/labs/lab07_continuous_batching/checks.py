@@ -1,7 +1,7 @@
 """Checks of lab 7: workloads run without a model, whose decisions are compared with those of a real vLLM 0.11.1.
 
-`recorded.jsonl` has 14 workloads for each of the first eight checks; a seed chooses among them. The last check draws
-workloads at random, and compares with the engine.
+`recorded.jsonl` has 14 workloads for each of the first eight checks; a seed chooses among them. The last three checks
+draw workloads at random, and compare with the engine.
 """
 
 from collections.abc import Iterator
@@ -101,22 +101,8 @@ class WholePromptsMayOvertake(Recorded):
     group = "whole"
 
 
-class AnyWorkloadKeepsTheInvariants(Check):
-    """In any workload without preemption the invariants hold, and the decisions are the engine's."""
-
-    zh = "在任何没有抢占的工作负载中，不变量都成立，决定与引擎一致。"
-    cases = 10
-
-    def make(self, random: Random) -> Any:
-        """Draw limits and requests, with blocks for all requests that can run at once."""
-        most = random.choice([1, 2, 3, 8])
-        return {
-            "max_num_batched_tokens": random.choice([9, 16, 30, 64]),
-            "max_num_seqs": most,
-            "num_gpu_blocks": 1 + 8 * min(most, 6),
-            "enable_prefix_caching": random.random() < 0.5,
-            "requests": draw_requests(random, random.randint(2, 6)),
-        }
+class _Drawn(Check):
+    """Workloads drawn at random."""
 
     def run(self, case: Any) -> Any:
         """Return the state of each step."""
@@ -131,6 +117,82 @@ class AnyWorkloadKeepsTheInvariants(Check):
         return smaller(case)
 
 
+class RequestsEndFromOutside(_Drawn):
+    """Any known request can be ended, also while a step runs, by its id or a list; unknown ids are ignored."""
+
+    zh = "任何已知请求都可以按 id 或 id 列表结束，步进行中也可以；未知的 id 被忽略。"
+    cases = 4
+
+    def make(self, random: Random) -> Any:
+        """Draw five requests, two of which run; each call ends at most one of those, so that its order is free."""
+        first = random.randint(10, 90)
+        requests = draw_requests(random, 5)
+        for request in requests:
+            request |= {"max_tokens": random.randint(6, 10), "add_before_step": 0, "abort_before_step": None}
+        one, other = random.sample([first, first + 1], 2)
+        unknown = str(first + random.randint(5, 9))
+        return {
+            "first_id": first,
+            "max_num_seqs": 2,
+            "enable_prefix_caching": random.random() < 0.5,
+            "requests": requests,
+            "aborts": [
+                {"before_step": random.randint(1, 2), "ids": str(one)},
+                {"in_step": random.randint(3, 4), "ids": [str(other), unknown, str(first + 4)]},
+                {"before_step": 5, "ids": [str(one), unknown]},
+            ],
+        }
+
+
+class PreemptedRequestsComeBack(_Drawn):
+    """A step that has preempted starts no request; a request that comes back keeps its num_cached_tokens."""
+
+    zh = "发生过抢占的步不开始任何请求；恢复运行的请求保留其 num_cached_tokens。"
+    cases = 5
+
+    def make(self, random: Random) -> Any:
+        """Draw two requests that fill all four blocks until the first needs a fifth, and one that waits."""
+        caching = random.random() < 0.5
+        long, other = sorted((random.randint(9, 12) for _ in range(2)), reverse=True)
+        return {
+            "max_num_batched_tokens": random.randint(30, 64) if caching else random.randint(8, 9),
+            "num_gpu_blocks": 5,
+            "enable_prefix_caching": caching,
+            "requests": [
+                {"prompt": _prompt(random, long), "max_tokens": 18 - long + random.randint(1, 4)},
+                {"prompt": _prompt(random, other), "max_tokens": random.randint(10, 12)},
+                {"prompt": _prompt(random, random.randint(1, 7)), "add_before_step": 3},
+            ],
+        }
+
+
+def _prompt(random: Random, length: int) -> list[int]:
+    return [random.randrange(10, 99) for _ in range(length)]
+
+
+class AnyWorkloadKeepsTheInvariants(_Drawn):
+    """In any workload without preemption the invariants hold, and the decisions are the engine's."""
+
+    zh = "在任何没有抢占的工作负载中，不变量都成立，决定与引擎一致。"
+    cases = 10
+
+    def make(self, random: Random) -> Any:
+        """Draw limits and requests, with blocks for all requests that can run at once."""
+        most = random.choice([1, 2, 3, 8])
+        case: dict[str, Any] = {
+            "max_num_batched_tokens": random.choice([9, 16, 30, 64]),
+            "max_num_seqs": most,
+            "num_gpu_blocks": 1 + 8 * min(most, 6),
+            "enable_prefix_caching": random.random() < 0.5,
+            "requests": draw_requests(random, random.randint(2, 6)),
+        }
+        if random.random() < 0.5:  # the longest request ends at max_model_len, below min_tokens
+            longest = max(case["requests"], key=lambda request: len(request["prompt"]))
+            longest |= {"min_tokens": 10, "max_tokens": 10, "abort_before_step": None}
+            case["max_model_len"] = len(longest["prompt"]) + random.randint(1, 9)
+        return case
+
+
 CHECKS: tuple[Check, ...] = (
     RequestsStartAndEnd(),
     TheBudgetIsKept(),
@@ -140,5 +202,7 @@ CHECKS: tuple[Check, ...] = (
     StopTokensEndARequest(),
     RequestsComeAndGo(),
     WholePromptsMayOvertake(),
+    RequestsEndFromOutside(),
+    PreemptedRequestsComeBack(),
     AnyWorkloadKeepsTheInvariants(),
 )

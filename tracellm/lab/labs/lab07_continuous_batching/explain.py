@@ -41,14 +41,18 @@ llm = LLM(
 )
 engine, step, added = llm.llm_engine, 0, 0
 while step < 100 and (added < len(case["requests"]) or engine.has_unfinished_requests()):
-    for name, request in enumerate(case["requests"]):
-        if name == added and (request.get("add_before_step", 0) <= step or not engine.has_unfinished_requests()):
+    for index, request in enumerate(case["requests"]):
+        name = str(case.get("first_id", 0) + index)
+        if index == added and (request.get("add_before_step", 0) <= step or not engine.has_unfinished_requests()):
             params = SamplingParams(temperature=0, max_tokens=request.get("max_tokens", 4), ignore_eos=True)
             prompt = {"prompt_token_ids": request["prompt"]}
-            engine.add_request(str(name), prompt, params, priority=request.get("priority", 0))
+            engine.add_request(name, prompt, params, priority=request.get("priority", 0))
             added += 1
         if request.get("abort_before_step") == step:
-            engine.abort_request([str(name)])
+            engine.abort_request([name])
+    for abort in case.get("aborts", []):
+        if abort.get("before_step") == step:
+            engine.abort_request([abort["ids"]] if isinstance(abort["ids"], str) else abort["ids"])
     for output in engine.step():
         if output.finished:
             print(f"request {output.request_id}: {output.outputs[0].token_ids}")

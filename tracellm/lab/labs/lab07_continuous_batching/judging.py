@@ -11,6 +11,8 @@ __all__ = ["can_be_explained", "describe_fault", "judge_run"]
 
 State = dict[str, Any]
 
+_PLACES = {"running": ("running list", "运行列表"), "waiting": ("waiting queue", "等待队列")}
+
 
 def judge_run(case: Workload, states: list[State], expected: list[State], *, vllm: bool) -> Failure | None:
     """Return the first broken invariant or wrong decision of a run.
@@ -34,8 +36,12 @@ def judge_run(case: Workload, states: list[State], expected: list[State], *, vll
 
 
 def can_be_explained(case: Workload) -> bool:
-    """Return whether a recorded run with a real model makes the same steps: no request ends by one of its tokens."""
-    return all(spec.get("ignore_eos", True) and not spec.get("stop_token_ids") for spec in case["requests"])
+    """Return whether a recorded run with a real model makes the same steps.
+
+    No request ends by one of its tokens, and none is aborted within a step.
+    """
+    by_length = all(spec.get("ignore_eos", True) and not spec.get("stop_token_ids") for spec in case["requests"])
+    return by_length and not any("in_step" in abort for abort in case.get("aborts", []))
 
 
 def _at(failure: Failure, case: Workload, index: int) -> Failure:
@@ -47,16 +53,17 @@ def _at(failure: Failure, case: Workload, index: int) -> Failure:
 
 def _at_end(case: Workload, states: list[State], expected: list[State]) -> Failure | None:
     last = states[-1] if states else None
-    unfinished = [str(name) for name in range(len(case["requests"])) if last and str(name) not in last["ended_after"]]
+    names = [str(case["first_id"] + index) for index in range(len(case["requests"]))]
+    unfinished = [name for name in names if last is None or name not in last["ended_after"]]
     if last is None or unfinished:
-        names, number = " and ".join(unfinished), len(states)
+        number, they = len(states), f"{_requests(unfinished)} {'is' if len(unfinished) == 1 else 'are'} not finished"
         if number >= MOST_STEPS:
             return Failure(
-                f"after {number} steps, request {names} is not finished",
+                f"after {number} steps, {they}",
                 f"{number} 步之后，请求 {'、'.join(unfinished)} 仍未结束",
             )
         failure = Failure(
-            f"nothing is scheduled, and request {names} is not finished",
+            f"nothing is scheduled, and {they}",
             f"没有调度任何请求，而请求 {'、'.join(unfinished)} 尚未结束",
         )
         return _at(failure, case, number - 1)
@@ -92,6 +99,7 @@ def _broken(case: Workload, state: State, before: list[State]) -> Iterator[Failu
     yield from _broken_order(case, state, before)
     yield from _broken_blocks(state)
     yield from _broken_tokens(case, state)
+    yield from _broken_records(state)
 
 
 def _broken_limits(case: Workload, state: State) -> Iterator[Failure]:
@@ -106,7 +114,7 @@ def _broken_limits(case: Workload, state: State) -> Iterator[Failure]:
         )
     if len(running) > most:
         yield Failure(
-            f"requests {_list(running)} are running: {len(running)}, and max_num_seqs is {most}",
+            f"{_requests(running)} are running: {len(running)}, and max_num_seqs is {most}",
             f"请求 {'、'.join(running)} 在运行，共 {len(running)} 个，而 max_num_seqs 为 {most}",
         )
     for name, count in state["scheduled"].items():
@@ -129,24 +137,27 @@ def _broken_queues(state: State) -> Iterator[Failure]:
             yield Failure(f"request {name} is both running and waiting", f"请求 {name} 既在运行又在等待")
     for name in [*state["scheduled"], *state["running"], *state["waiting"]]:
         if name in state["ended"]:
-            how = "scheduled" if name in state["scheduled"] else "in a queue"
-            how_zh = "被调度" if name in state["scheduled"] else "在队列中"
+            place, place_zh = _PLACES["running" if name in state["running"] else "waiting"]
+            how = "scheduled" if name in state["scheduled"] else f"in the {place}"
+            how_zh = "被调度" if name in state["scheduled"] else f"在{place_zh}中"
             yield Failure(f"request {name} has ended and is still {how}", f"请求 {name} 已结束，但仍{how_zh}")
     for name in state["scheduled"]:
         if name not in state["running"]:
             yield Failure(
-                f"request {name} is scheduled and not in the running queue", f"请求 {name} 被调度，但不在运行队列中"
+                f"request {name} is scheduled and not in the running list", f"请求 {name} 被调度，但不在运行列表中"
             )
     for name, queue in state["left"]:
+        place, place_zh = _PLACES[queue]
+        how, how_zh = ("is aborted", "被中止") if name in state["aborted_after"] else ("has ended", "已结束")
         yield Failure(
-            f"after this step request {name} has ended, and it is still in the {queue} queue",
-            f"本步之后请求 {name} 已结束，却仍在 {queue} 队列中",
+            f"after this step request {name} {how}, and it is still in the {place}",
+            f"本步之后请求 {name} {how_zh}，却仍在{place_zh}中",
         )
     for name in state["totals"]:
         if name not in state["ended"] and name not in [*state["running"], *state["waiting"]]:
             yield Failure(
-                f"request {name} has not ended, and is in neither queue: it is lost",
-                f"请求 {name} 尚未结束，却不在任何队列中：它丢失了",
+                f"request {name} has not ended, and is neither running nor waiting: it is lost",
+                f"请求 {name} 尚未结束，却既不在运行也不在等待：它丢失了",
             )
 
 
@@ -198,7 +209,9 @@ def _broken_tokens(case: Workload, state: State) -> Iterator[Failure]:
                 f"请求 {name} 有 {total} 个 token，却有 {computed} 个算作已计算",
             )
     for name, (tokens, num_prompt) in state["generated"].items():
-        limit = min(case["requests"][int(name)].get("max_tokens", 4), case["max_model_len"] - num_prompt)
+        limit = min(
+            case["requests"][int(name) - case["first_id"]].get("max_tokens", 4), case["max_model_len"] - num_prompt
+        )
         if len(tokens) > limit:
             yield Failure(
                 f"request {name} has generated {len(tokens)} tokens; its limit is {limit}",
@@ -209,6 +222,33 @@ def _broken_tokens(case: Workload, state: State) -> Iterator[Failure]:
             yield Failure(
                 f"the model generated token {sampled[0]} for request {name}, and the request's outputs are {tokens}",
                 f"模型为请求 {name} 生成了 token {sampled[0]}，而该请求的输出为 {tokens}",
+            )
+
+
+def _broken_records(state: State) -> Iterator[Failure]:
+    """Judge what the scheduler remembers: statuses, `requests`, `prev_step_scheduled_req_ids`."""
+    for name, status in state["statuses"].items():
+        if status != "RUNNING":
+            yield Failure(
+                f"request {name} is in the running list, and its status is {status} instead of RUNNING",
+                f"请求 {name} 在运行列表中，其状态却为 {status}，应为 RUNNING",
+            )
+    if state["previous"] != sorted(state["scheduled"]):
+        yield Failure(
+            f"prev_step_scheduled_req_ids has {state['previous']}; the scheduled ids are {sorted(state['scheduled'])}",
+            f"prev_step_scheduled_req_ids 中有 {state['previous']}；被调度的 id 为 {sorted(state['scheduled'])}",
+        )
+    for name, status in state["aborted_after"].items():
+        if status != "FINISHED_ABORTED":
+            yield Failure(
+                f"after this step request {name} is aborted, and its status is {status} instead of FINISHED_ABORTED",
+                f"本步之后请求 {name} 被中止，其状态却为 {status}，应为 FINISHED_ABORTED",
+            )
+    for name in state["known_after"]:
+        if name in state["ended_after"]:
+            yield Failure(
+                f"after this step request {name} has ended, and it is still in self.requests",
+                f"本步之后请求 {name} 已结束，却仍在 self.requests 中",
             )
 
 
@@ -253,14 +293,14 @@ def describe_fault(kind: str, name: str, *numbers: Any) -> Failure:
 
 def _differs(case: Workload, state: State, right: State, who: str) -> Failure | None:
     """Return the first decision that differs, the most explanatory first."""
-    who_zh = "引擎" if who == "the engine" else who
+    who_zh = "引擎" if who == "the engine" else f"{who} "
     names = list(dict.fromkeys([*right["scheduled"], *state["scheduled"]]))
     other = [name for name in names if state["scheduled"].get(name) != right["scheduled"].get(name)]
     if other:
         (theirs, theirs_zh), (yours, yours_zh) = (_acts(one, other) for one in (right, state))
         why, why_zh = _limits(case, right)
         return Failure(
-            f"{who} {theirs} ({why}); your scheduler {yours}", f"{who_zh} {theirs_zh}（{why_zh}）；你的调度器{yours_zh}"
+            f"{who} {theirs} ({why}); this scheduler {yours}", f"{who_zh}{theirs_zh}（{why_zh}）；此调度器{yours_zh}"
         )
     for key in ("new", "resumed"):
         wrong = [(name, count) for name, count in right[key] if [name, count] not in state[key]]
@@ -270,23 +310,27 @@ def _differs(case: Workload, state: State, right: State, who: str) -> Failure | 
             if start is None:
                 return Failure(
                     f"request {name} is not sent as {key}; {who} sends it with {count} computed tokens",
-                    f"请求 {name} 没有作为 {key} 发送；{who_zh} 发送了它，已计算 token 数为 {count}",
+                    f"请求 {name} 没有作为 {key} 发送；{who_zh}发送了它，已计算 token 数为 {count}",
                 )
             return Failure(
                 f"request {name} starts with {start} computed tokens; {who} found {count} in the prefix cache",
-                f"请求 {name} 从 {start} 个已计算 token 开始；{who_zh} 在前缀缓存中找到了 {count} 个",
+                f"请求 {name} 从 {start} 个已计算 token 开始；{who_zh}在前缀缓存中找到了 {count} 个",
             )
     for name, blocks in right["blocks"].items():
-        if state["blocks"].get(name) != blocks:
+        got = state["blocks"].get(name, [])
+        if got != blocks:
+            by_order = len(got) == len(blocks) and state["free"] == right["free"]  # the free queue has another order
+            cause = " (blocks are freed in the order of num_scheduled_tokens, the last block of a request first)"
+            cause_zh = "（块按 num_scheduled_tokens 的顺序释放，每个请求先释放最后一块）"
             return Failure(
-                f"request {name} got blocks {state['blocks'].get(name, [])}; {who} gave it {blocks}",
-                f"请求 {name} 得到块 {state['blocks'].get(name, [])}；{who_zh} 给它的是 {blocks}",
+                f"request {name} got blocks {got}; {who} gave it {blocks}{cause * by_order}",
+                f"请求 {name} 得到块 {got}；{who_zh}给它的是 {blocks}{cause_zh * by_order}",
             )
-    for key, zh in (("running", "运行"), ("waiting", "等待")):
+    for key, (place, place_zh) in _PLACES.items():
         if state[key] != right[key]:
             return Failure(
-                f"the {key} queue is {state[key]}; in {who} it is {right[key]}",
-                f"{zh}队列为 {state[key]}；{who_zh} 的是 {right[key]}",
+                f"the {place} is {state[key]}; in {who} it is {right[key]}",
+                f"{place_zh}为 {state[key]}；{who_zh}的是 {right[key]}",
             )
     for name in sorted(set(right["finished"]) ^ set(state["finished"])):
         inside = name in state["finished"]
@@ -310,7 +354,7 @@ def _acts(state: State, names: list[str]) -> tuple[str, str]:
         parts.append("scheduled " + ", ".join(f"{_tokens(state['scheduled'][one])} of request {one}" for one in given))
         parts_zh.append("、".join(f"调度了请求 {one} 的 {state['scheduled'][one]} 个 token" for one in given))
     if waits:
-        parts.append(f"let request {_list(waits)} wait")
+        parts.append(f"let {_requests(waits)} wait")
         parts_zh.append(f"让请求 {'、'.join(waits)} 等待")
     return " and ".join(parts), "，并".join(parts_zh)
 
@@ -336,7 +380,7 @@ def _outputs_differ(state: State, right: State, who: str, who_zh: str) -> Failur
             (mine, mine_zh), (its, its_zh) = (_output(side.get(name)) for side in (yours, theirs))
             return Failure(
                 f"the output of request {name} is {mine}; in {who} it is {its}",
-                f"请求 {name} 的输出为{mine_zh}；{who_zh} 的是{its_zh}",
+                f"请求 {name} 的输出为{mine_zh}；{who_zh}的是{its_zh}",
             )
     return None
 
@@ -354,5 +398,8 @@ def _tokens(count: int) -> str:
     return f"{count} token{'s' * (count != 1)}"
 
 
-def _list(names: list[str]) -> str:
-    return " and ".join(names)
+def _requests(names: list[str]) -> str:
+    """Write "request 1", or "requests 1, 2 and 3"."""
+    if len(names) == 1:
+        return f"request {names[0]}"
+    return f"requests {', '.join(names[:-1])} and {names[-1]}"

@@ -1,8 +1,10 @@
 """Workloads: a scheduler's settings and requests, run without a model; also used by lab 8.
 
 A workload is a dict with the settings of `DEFAULTS` and `requests`, in the order of their arrival. The id of a request
-is its index. `add_before_step` and `abort_before_step` are steps, from 0. The tokens that the model would generate are
-given as `outputs`, so that they are the same whatever the scheduler does; or `model` computes them.
+is its index, counted from `first_id`. `add_before_step` and `abort_before_step` are steps, from 0. `aborts` are further
+calls of `finish_requests`, each with `ids` (a str, or a list that may hold unknown ids) and `before_step`, or `in_step`
+if the call comes between `schedule` and `update_from_output`. The tokens that the model would generate are given as
+`outputs`, so that they are the same whatever the scheduler does; or `model` computes them.
 """
 
 import json
@@ -33,6 +35,8 @@ DEFAULTS: Workload = {
     "enable_chunked_prefill": True,
     "long_prefill_token_threshold": 0,
     "policy": "fcfs",
+    "first_id": 0,
+    "aborts": [],
 }
 """Settings that a workload need not give."""
 
@@ -47,6 +51,8 @@ _REQUEST: dict[str, Any] = {
     "abort_before_step": None,
 }
 """What a request need not give; `outputs` goes on with other tokens where it ends."""
+
+_ABORT: dict[str, Any] = {"before_step": None, "in_step": None}
 
 
 @cache
@@ -98,8 +104,24 @@ def run(case: Workload, *, model: bool = False) -> list[dict[str, Any]]:
     Args:
         case: the workload.
         model: True if the tokens are computed from the contents of the KV cache, and `outputs` has no meaning.
+
+    Raises:
+        ValueError: the workload has a field that does not exist, or no request.
     """
+    _refuse_unknown("a workload", case, {"name": "", "requests": [], **DEFAULTS})
+    if not case.get("requests"):
+        raise ValueError("a workload has at least one request, in its field 'requests'")
+    for spec in case["requests"]:
+        _refuse_unknown("a request", spec, {"prompt": [], **_REQUEST})
+    for abort in case.get("aborts", []):
+        _refuse_unknown("an abort", abort, {"ids": [], **_ABORT})
     return list(_Run(case, model).steps())
+
+
+def _refuse_unknown(what: str, given: dict[str, Any], known: dict[str, Any]) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"{what} has no field {unknown[0]!r}; its fields are {', '.join(sorted(known))}")
 
 
 class _Run:
@@ -107,14 +129,17 @@ class _Run:
 
     def __init__(self, case: Workload, model: bool) -> None:
         self.case = DEFAULTS | case
-        self.specs = [_REQUEST | spec for spec in self.case["requests"]]
+        first = self.case["first_id"]
+        self.specs = {str(first + index): _REQUEST | spec for index, spec in enumerate(self.case["requests"])}
+        self.aborts = [_ABORT | abort for abort in self.case["aborts"]]
         self.scheduler = _make_scheduler(self.case)
         self.requests: dict[str, Any] = {}
         self.ended: list[str] = []
+        self.aborted: list[str] = []
         self.worker = _Worker(self.case["block_size"], None if model else self._given_token)
 
     def _given_token(self, request_id: str, number: int) -> int:
-        outputs = self.specs[int(request_id)]["outputs"]
+        outputs = self.specs[request_id]["outputs"]
         return int(outputs[number]) if number < len(outputs) else 10 + (7 * number + int(request_id)) % 89
 
     def steps(self) -> Iterator[dict[str, Any]]:
@@ -126,7 +151,7 @@ class _Run:
             nothing_comes = len(self.requests) == len(self.specs)
             if len(self.ended) == len(self.specs) or (idle > 1 and nothing_comes) or state["left"]:
                 return
-            state = self._step() | self._after()
+            state = self._step(number) | self._after()
             yield state
             number, idle = number + 1, 0 if state["scheduled"] else idle + 1  # idle once: the last one preempted itself
 
@@ -136,23 +161,36 @@ class _Run:
             "free_after": self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             "ended_after": list(self.ended),
             "left": [[one.request_id, name] for name, queue in queues for one in queue if one.request_id in self.ended],
+            "known_after": list(self.scheduler.requests),
+            "aborted_after": {name: str(self.requests[name].status) for name in self.aborted},
         }
 
     def _add_and_abort(self, number: int) -> None:
         """Add the requests of this step, or the next one if no other is left; abort those of this step."""
-        from tracellm.engine.core.request import RequestStatus
-
-        for index, spec in enumerate(self.specs):
-            name = str(index)
+        for name, spec in self.specs.items():
             nothing_left = len(self.ended) == len(self.requests)
             if name not in self.requests and (spec["add_before_step"] <= number or nothing_left):
                 self.requests[name] = request = _make_request(name, spec, self.case)
                 self.scheduler.add_request(request)
             if spec["abort_before_step"] == number and name in self.requests and name not in self.ended:
-                self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
-                self.ended.append(name)
+                self._abort(name)
+        self._abort_all("before_step", number)
 
-    def _step(self) -> dict[str, Any]:
+    def _abort_all(self, when: str, number: int) -> None:
+        for abort in self.aborts:
+            if abort[when] == number:
+                self._abort(abort["ids"])
+
+    def _abort(self, ids: str | list[str]) -> None:
+        from tracellm.engine.core.request import RequestStatus
+
+        self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED)
+        names = [ids] if isinstance(ids, str) else ids
+        ended = [name for name in dict.fromkeys(names) if name in self.requests and name not in self.ended]
+        self.aborted += ended
+        self.ended += ended
+
+    def _step(self, number: int) -> dict[str, Any]:
         scheduler, manager = self.scheduler, self.scheduler.kv_cache_manager
         output = scheduler.schedule()
         cached = output.scheduled_cached_reqs
@@ -169,6 +207,8 @@ class _Run:
             "blocks": blocks,
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
+            "statuses": {request.request_id: str(request.status) for request in scheduler.running},
+            "previous": sorted(scheduler.prev_step_scheduled_req_ids),
             "free": manager.block_pool.get_num_free_blocks(),
             "finished": sorted(output.finished_req_ids),
             "sent": [*(new.req_id for new in output.scheduled_new_reqs), *cached.req_ids],
@@ -178,6 +218,7 @@ class _Run:
             "totals": {name: [one.num_computed_tokens, one.num_tokens] for name, one in self.requests.items()},
         }
         sampled, state["fault"] = self.worker.execute(output)
+        self._abort_all("in_step", number)
         names = list(output.num_scheduled_tokens)
         by_client = scheduler.update_from_output(output, _make_model_output(names, sampled))
         state["outputs"] = sorted(
@@ -195,7 +236,7 @@ class _Run:
         state["generated"] = {
             name: [list(one.output_token_ids), one.num_prompt_tokens] for name, one in self.requests.items()
         }
-        state["sampled"] = {name: [token] for name, token in sampled.items()}
+        state["sampled"] = {name: [token] for name, token in sampled.items() if name not in self.aborted}
         return state
 
 
