@@ -125,7 +125,7 @@ class StepsInAll(Prediction):
         chunks = -(-case["prompt"] // case["budget"])
         more = case["max_tokens"] - 1
         if lang == "zh":
-            return f"提示词分 {chunks} 步计算，最后一块已生成第一个 token；其余 {more} 个 token 各需一步。"
+            return f"提示词分 {chunks} 步计算，最后一个分块已生成第一个 token；其余 {more} 个 token 各需一步。"
         return (
             f"The prompt takes {chunks} steps, and its last chunk generates the first token; the other {more} take a "
             "step each."
