@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-__all__ = ["Check", "Failure", "first_difference", "make_cases"]
+__all__ = ["Check", "Failure", "first_difference", "make_case", "make_cases"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,12 @@ class Check(ABC):
 
 def make_cases(check: Check, seed: str) -> list[Any]:
     """Return the cases of a check for a seed."""
-    return [check.make(Random(f"{seed}:{check.name}:{index}")) for index in range(check.cases)]
+    return [make_case(check, seed, index) for index in range(check.cases)]
+
+
+def make_case(check: Check, seed: str, index: int) -> Any:
+    """Return one of these cases, by its number from 0."""
+    return check.make(Random(f"{seed}:{check.name}:{index}"))
 
 
 def first_difference(output: Any, expected: Any, *, tolerance: float = 1e-5, path: str = "") -> Failure | None:
