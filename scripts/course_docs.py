@@ -18,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from tracellm.lab.exposing import mutant_folder
+from tracellm.lab.folder import make_folder
 from tracellm.lab.grading import FailedCase, grade
 from tracellm.lab.lab import Lab, Mutant, load_labs
 from tracellm.lab.recording import Recorded, record
@@ -77,12 +78,13 @@ class Runs:
     """Recorded runs of a lab's script: the engine's, and one for each exhibit; with the exhibits' first failures."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        self.engine = record(lab.folder / "explain.py", folder / "engine", "en")
+        script = make_folder(lab, folder / "lab", "en", seed="0").path / "explain.py"
+        self.engine = record(script, folder / "engine", "en")
         self.broken: dict[str, Recorded] = {}
         self.failures: dict[str, FailedCase] = {}
         for mutant in exhibits(lab):
             path = mutant_folder(lab, mutant, folder / "files" / mutant.name)
-            self.broken[mutant.name] = record(lab.folder / "explain.py", folder / mutant.name, "en", folder=path)
+            self.broken[mutant.name] = record(script, folder / mutant.name, "en", folder=path)
             self.failures[mutant.name] = first_failure(lab, path)
 
 
