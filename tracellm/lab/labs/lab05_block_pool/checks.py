@@ -116,11 +116,14 @@ class _Operations(Check):
 
 
 def _events(kind: str, operation: dict[str, Any], pool: "_Pool") -> Iterator[str]:
-    """Execute an operation; yield its kind, `evict`, and the kind with `null` if it meets the null block."""
+    """Execute an operation; yield its kind, also with `shared` or `null` if it meets such blocks, and `evict`."""
     source = operation.get("of", operation["request"])
     before, null = pool.num_in_cache, pool.dropped.get(source)
+    shared = any(block.ref_cnt > 1 for block in pool.blocks.get(source, []))
     pool.apply(operation)
     yield kind
+    if shared:
+        yield f"{kind} shared"
     if pool.num_in_cache < before:
         yield "evict"
     if null:
@@ -403,6 +406,7 @@ class SharedBlocksLeaveTheQueue(_Operations):
 
     zh = "被 touch 的缓存块离开空闲队列，引用计数加一。"
     weights: ClassVar = {"allocate": 3, "cache": 3, "share": 2, "revive": 3, "free": 3}
+    needs: ClassVar = ("cache", "share", "revive", "free shared")
     length = 14
 
 
