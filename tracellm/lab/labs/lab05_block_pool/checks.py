@@ -76,7 +76,7 @@ class _Operations(Check):
         return possible
 
     def run(self, case: Any) -> Any:
-        """Return the state after each operation, up to the first that raises an exception.
+        """Return the state after each operation, up to the first that raises an exception or breaks an invariant.
 
         Raises:
             ValueError: the case has another form.
@@ -87,6 +87,8 @@ class _Operations(Check):
             pool = _Pool(case["num_blocks"])
             states.append(pool.state(None))
             for operation in case["operations"]:
+                if _broken(states[-1]):
+                    break
                 states.append(pool.apply(operation))
         except NotImplementedError:
             raise
@@ -96,14 +98,13 @@ class _Operations(Check):
 
     def judge(self, case: Any, output: Any, expected: Any) -> Failure | None:
         """Describe an exception or a broken invariant, else the first state that differs from the reference's."""
-        complete = "raised" not in output[-1]
-        for number, (state, right) in enumerate(zip(output, expected, strict=complete)):
+        for number, (state, right) in enumerate(zip(output, expected, strict=False)):
             en, zh = _place(number, case["operations"][number - 1] if number else None)
             if raised := state.get("raised"):
                 return Failure(f"{en}: {raised['en']}", f"{zh}：{raised['zh']}")
             if failure := _broken(state) or _differs(state, right):
                 return Failure(f"{en}, {failure.en}", f"{zh}，{failure.zh}")
-        return None
+        return first_difference(len(output), len(expected))
 
     def shrink(self, case: Any) -> Iterator[Any]:
         """Leave out the last operations, then single ones."""
