@@ -560,7 +560,7 @@ CHECKS: tuple[Check, ...] = (
     ReusedBlocksAreEvicted(),
     TooManyBlocksAreRefused(),
     RemovesFromTheMiddleInConstantTime(),
+    AnyOperationsKeepTheInvariant(),
     OnlyFreeBlocksCanBeRemoved(),
     NullBlocksAreSkipped(),
-    AnyOperationsKeepTheInvariant(),
 )
