@@ -303,9 +303,9 @@ def _broken(state: dict[str, Any]) -> Failure | None:
     count = Counter(block for blocks in owners.values() for block in blocks)
     if 0 in count:
         name = next(name for name, blocks in owners.items() if 0 in blocks)
-        return Failure(f"request {name} was given block 0, the null block", f"请求 {name} 得到了块 0，即空块")
+        return Failure(f"request {name} was given block 0, the null block", f"请求 {name} 得到了块 0，即占位块")
     if 0 in free:
-        return Failure("block 0, the null block, is in the free queue", "块 0（空块）在空闲队列中")
+        return Failure("block 0, the null block, is in the free queue", "块 0（占位块）在空闲队列中")
     if twice := [block for block, times in Counter(free).items() if times > 1]:
         return Failure(f"block {twice[0]} is in the free queue twice", f"块 {twice[0]} 在空闲队列中出现了两次")
     if state["num_free"] != len(free):
@@ -316,7 +316,7 @@ def _broken(state: dict[str, Any]) -> Failure | None:
     if references[0]:
         return Failure(
             f"block 0, the null block, has a reference count of {references[0]}; it is never counted",
-            f"块 0（空块）的引用计数为 {references[0]}；空块从不计数",
+            f"块 0（占位块）的引用计数为 {references[0]}；占位块从不计数",
         )
     for block, number in list(enumerate(references))[1:]:
         names = [name for name, blocks in owners.items() if block in blocks]
@@ -431,7 +431,7 @@ class TooManyBlocksAreRefused(_Operations):
 class NullBlocksAreSkipped(_Operations):
     """The null block, which takes the place of a dropped block in a request's list, is neither counted nor freed."""
 
-    zh = "请求块列表中代替被丢弃块的空块，既不计数，也不释放。"
+    zh = "请求块列表中代替被丢弃块的占位块，既不计数，也不释放。"
     weights: ClassVar = {"allocate": 3, "cache": 3, "share": 3, "drop": 4, "free": 2}
     needs: ClassVar = ("share null", "free null")
 
