@@ -22,6 +22,7 @@ from tracellm.lab.folder import make_folder
 from tracellm.lab.grading import FailedCase, grade
 from tracellm.lab.lab import Lab, Mutant, load_labs
 from tracellm.lab.recording import Recorded, record
+from tracellm.report.diff import diff_text
 from tracellm.report.step_text import step_text
 from tracellm.report.steps_table import steps_table
 from tracellm.report.texts import LANGUAGES, Language, text
@@ -53,6 +54,7 @@ _WORDS: dict[Language, dict[str, str]] = {
         "mistakes": "## Common mistakes",
         "check": "`tracellm lab check {number}` prints:",
         "trace": "The recorded run differs first in step {step}; `-` is the engine's, `+` the run with this mistake:",
+        "verdict": "`tracellm diff` of the engine's run and the one with this mistake prints:",
         "error": "The recorded run ends with an error:",
         "labs": "| lab | title | hours | you write |\n| ---: | --- | ---: | --- |",
         "mutants": "| mutant | fault | check that fails | its first failed case |\n| --- | --- | --- | --- |",
@@ -66,6 +68,7 @@ _WORDS: dict[Language, dict[str, str]] = {
         "mistakes": "## 常见错误",
         "check": "`tracellm lab check {number}` 输出：",
         "trace": "录制的运行从第 {step} 步开始不同；`-` 为引擎的运行，`+` 为带有此错误的运行：",
+        "verdict": "用 `tracellm diff` 比较引擎的运行和带有此错误的运行，输出：",
         "error": "录制的运行以错误结束：",
         "labs": "| 实验 | 标题 | 小时 | 编写的内容 |\n| ---: | --- | ---: | --- |",
         "mutants": "| 变异体 | 错误 | 失败的检查 | 第一个失败的用例 |\n| --- | --- | --- | --- |",
@@ -128,7 +131,8 @@ def _page(lab: Lab, lang: Language, runs: Runs) -> Iterator[str]:
     yield readme_part(lab, lang) + "\n"
     yield words["hints"].format(number=lab.number) + "\n"
     yield words["run"].format(number=lab.number) + "\n"
-    trace = RunFolder.open(runs.engine.path).trace
+    engine = RunFolder.open(runs.engine.path)
+    trace = engine.trace
     lines = steps_table(trace, lang=lang).rstrip().splitlines()
     rest = ["…"] if len(lines) > _STEPS_SHOWN else []
     yield _code("text", "\n".join([*lines[:_STEPS_SHOWN], *rest]))
@@ -144,7 +148,7 @@ def _page(lab: Lab, lang: Language, runs: Runs) -> Iterator[str]:
         yield f"### {mutant.says[lang].rstrip('.。')}\n"
         yield words["check"].format(number=lab.number) + "\n"
         yield _code("text", runs.failures[mutant.name].failure[lang])
-        yield from _in_the_trace(runs.broken[mutant.name], trace, lang)
+        yield from _in_the_trace(runs.broken[mutant.name], engine, lang)
 
 
 def readme_part(lab: Lab, lang: Language) -> str:
@@ -153,19 +157,23 @@ def readme_part(lab: Lab, lang: Language) -> str:
     return re.split(r"(?m)^## (?:Hints|提示)$", readme)[0].strip()
 
 
-def _in_the_trace(broken: Recorded, engine: Trace, lang: Language) -> Iterator[str]:
-    """Return how a broken run differs from the engine's: the first step that differs, or its error."""
+def _in_the_trace(broken: Recorded, engine: RunFolder, lang: Language) -> Iterator[str]:
+    """Return how a broken run differs from the engine's: the first step that differs, or the verdict, or its error."""
     words = _WORDS[lang]
     if (broken.path / "run.json").is_file():
-        trace = RunFolder.open(broken.path).trace
-        for pair in compare(engine, trace).different_steps:
+        run = RunFolder.open(broken.path)
+        trace = run.trace
+        for pair in compare(engine.trace, trace).different_steps:
             if pair.a is None or pair.b is None:
                 continue
-            lines = list(_differences(engine, trace, pair.a.index, pair.b.index, lang))
+            lines = list(_differences(engine.trace, trace, pair.a.index, pair.b.index, lang))
             if lines:
                 yield words["trace"].format(step=pair.a.index) + "\n"
                 yield _code("diff", "\n".join(lines[:_DIFFERENCES_SHOWN]))
                 return
+        if not broken.error:
+            yield words["verdict"] + "\n"
+            yield _code("text", diff_text(engine, run, lang=lang).partition("\n\n")[0])
     if broken.error:
         yield words["error"] + "\n"
         yield _code("text", broken.error)
