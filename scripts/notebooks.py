@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,8 @@ def execute(path: Path) -> Any:
     for cell in notebook.cells:
         cell["metadata"] = {}
         if cell.cell_type == "code":
-            cell.outputs = [_cleaned(output) for output in cell.outputs if output.get("data") != _LIVE_LINE]
+            outputs = [output for output in cell.outputs if output.get("data") != _LIVE_LINE]
+            cell.outputs = [_cleaned(output) for output in merged(outputs)]
     notebook["metadata"] = {"kernelspec": notebook["metadata"]["kernelspec"]}
     return notebook
 
@@ -111,6 +112,17 @@ def _environment(language: str, folder: str) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ |= before
+
+
+def merged(outputs: Sequence[Any]) -> list[Any]:
+    """Return outputs with adjacent pieces of one stream joined: a busy kernel sends what is printed in pieces."""
+    joined: list[Any] = []
+    for output in outputs:
+        if joined and output.output_type == "stream" and joined[-1].get("name") == output.name:
+            joined[-1]["text"] += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def _cleaned(output: Any) -> Any:

@@ -16,7 +16,7 @@ from tracellm.lab.sandbox.jail import Isolation
 from tracellm.lab.sandbox.limits import Limits
 from tracellm.lab.sandbox.outcomes import Ended, NotLoaded, NotRun, Outcome, Raised, Tampered, Value
 from tracellm.lab.sandbox.run import Sandboxed, run_cases
-from tracellm.report.texts import text
+from tracellm.report.texts import LANGUAGES, text
 
 if TYPE_CHECKING:
     from tracellm.lab.teaching.twists import Twist
@@ -185,7 +185,10 @@ def _failure(outcome: Raised | NotLoaded | Tampered | Ended | NotRun) -> Failure
         return both("lab.tampered", name=outcome.name)
     if isinstance(outcome, Ended):
         failure = both(f"lab.ended_{outcome.how}", detail=outcome.detail)
-        return both("lab.ended_loading", en=failure.en, zh=failure.zh) if outcome.loading else failure
+        if not outcome.loading:
+            return failure
+        en, zh = (text(lang, "lab.ended_loading", failure=failure[lang]) for lang in LANGUAGES)
+        return Failure(en, zh)
     error = outcome.error if isinstance(outcome, NotLoaded) else outcome
     place = f"{Path(error.file).name}:{error.line}" if error.file else ""
     if error.kind == _NOT_WRITTEN and error.file:

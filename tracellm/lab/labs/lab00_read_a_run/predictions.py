@@ -16,14 +16,14 @@ _BUDGET, _BLOCK_SIZE = 32, 16
 
 @cache
 def _engine() -> "LLM":
-    from tracellm import LLM
+    from tracellm.engine.entrypoints.llm import LLM
 
     return LLM(max_num_batched_tokens=_BUDGET, block_size=_BLOCK_SIZE, enable_prefix_caching=False)
 
 
 def _steps(prompt: int, output: int) -> list[int]:
     """Run one request, and return the number of output tokens that it has after each step."""
-    from tracellm import SamplingParams
+    from tracellm.engine.sample.sampling_params import SamplingParams
 
     engine = _engine().llm_engine
     params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
