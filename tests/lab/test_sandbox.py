@@ -339,7 +339,7 @@ def test_accidents_get_a_sentence(tmp_path: Path, code: str, words: str) -> None
     ],
 )
 def test_lab_json_decides_nothing(tmp_path: Path, state: str) -> None:
-    """Which files are loaded, and for what, follows from the lab that is graded."""
+    """The lab that is graded decides which files are loaded, and for which modules."""
     folder = attack(tmp_path)
     (folder / "lab.json").write_text(state)
     assert graded(folder).passed == 5

@@ -66,7 +66,7 @@ def test_kernels_are_a_table(recorded: Recorded):
 
 
 def test_a_long_list_shows_its_beginning():
-    """Of more rows than fit into a cell, the first are shown, and the number of the others."""
+    """A cell shows the first of many rows, and the number of the others."""
     rows = Rows(range(MOST_ROWS + 7), "en", ["number"], lambda number: [str(number)])
     assert len(rows) == MOST_ROWS + 7
     assert str(rows).splitlines()[-1] == text("en", "page.more", n=7)
@@ -74,7 +74,7 @@ def test_a_long_list_shows_its_beginning():
 
 
 def test_a_cell_is_never_larger_than_its_limit():
-    """Of a long text a cell has the first lines and the number of the others; a large diagram is left out."""
+    """A cell shows the first lines of a long text, and the number of the others; a large diagram is left out."""
     long = Text("<" * 99 + "\n" + "line\n" * MOST_CHARACTERS)
     bundle = long._repr_mimebundle_()
     assert sum(map(len, bundle.values())) <= MOST_CHARACTERS

@@ -59,7 +59,7 @@ class CheckResult:
     total: int
     failed: list[FailedCase] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
-    """What the code under test returned for each case; None for a case without a result."""
+    """Output of the code under test for each case; None for a case without a result."""
 
     @property
     def passed(self) -> int:
@@ -79,9 +79,9 @@ class Grade:
     lab: Lab
     results: list[CheckResult]
     printed: str = ""
-    """What the student's code printed."""
+    """Text that the student's code printed."""
     isolation: Isolation = ""
-    """How the student's process was isolated; empty if none ran."""
+    """Isolation of the student's process; empty if none ran."""
 
     @property
     def passed(self) -> int:

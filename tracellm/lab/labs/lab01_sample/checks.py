@@ -349,7 +349,7 @@ class TopKKeepsTheLargest(_TopKTopP):
 
 
 class TopPKeepsTheFewestThatReachP(_TopKTopP):
-    """Of the tokens that top-k leaves, top-p keeps the fewest most likely that together reach p, at least one."""
+    """Top-p keeps the fewest most likely tokens that reach p, among those that top-k leaves; at least one."""
 
     zh = "在 top-k 留下的 token 中，top-p 保留按概率从高到低、累积概率达到 p 所需的最少 token，至少一个。"
     cases = 8
@@ -630,7 +630,7 @@ class SeededRowsDrawAlone(_Rows):
 
 
 class DrawsFollowTheProbabilities(Check):
-    """Of thousands of draws, each token gets the share that its probability promises."""
+    """Each token gets the share of thousands of draws that its probability promises."""
 
     zh = "在数千次抽样中，每个 token 所占的份额符合其概率。"
     cases = 6

@@ -1,4 +1,4 @@
-"""As short as possible."""
+"""The shortest version."""
 
 from itertools import chain
 from math import inf
