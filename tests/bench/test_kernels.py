@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, command
 from tests.engine.ops.implementations import need_triton
 from tracellm.bench import kernels, machine
 from tracellm.bench.figures import Spread
 from tracellm.bench.kernels import OnCpu, OnGpu, Timer
+
+__all__ = ["command"]
 
 
 class Cuda:

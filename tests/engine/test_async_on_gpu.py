@@ -4,7 +4,6 @@ test_async_scheduling.py checks that outputs are the same there.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ SETTINGS: dict[str, Any] = {
     "max_num_seqs": 4,
     "max_num_batched_tokens": 16,
     "num_gpu_blocks_override": 99,
+    "gpu_memory_utilization": 0.1,  # other tests may use the same GPU
 }
 
 
@@ -37,7 +37,7 @@ def unsynchronized(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
-def test_on_a_gpu_no_step_waits(qwen2_checkpoint: Path, eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_no_step_waits(eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sampling parameter and no arrival or end of a request makes the host wait before the step's end."""
     need_triton("cuda")
     asked: list[dict[str, Any]] = [
@@ -50,7 +50,7 @@ def test_on_a_gpu_no_step_waits(qwen2_checkpoint: Path, eager: bool, monkeypatch
     ]
     params = [SamplingParams(max_tokens=3 + index, ignore_eos=True, **more) for index, more in enumerate(asked)]
     prompts = [{"prompt_token_ids": [5 + 3 * index + i for i in range(1 + 2 * index)]} for index in range(len(asked))]
-    llm = LLM(qwen2_checkpoint, enforce_eager=eager, async_scheduling=True, **SETTINGS)
+    llm = LLM(enforce_eager=eager, async_scheduling=True, **SETTINGS)
     once = llm.generate(prompts, params, use_tqdm=False)  # compiling and tuning may wait
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]
     for name in ("execute_model", "sample_tokens"):

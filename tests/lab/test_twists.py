@@ -92,7 +92,7 @@ def test_submissions_are_graded_by_the_twist(tmp_path: Path, capfd: pytest.Captu
     assert "Empty blocks first" in (out.parent / "pages" / "right.html").read_text()
     capfd.readouterr()
     assert run("check", "5", "--dir", str(tmp_path / "students")) == 1
-    assert "Public cases: 0 of 43" in capfd.readouterr().out
+    assert "Public cases: 0 of " in capfd.readouterr().out
 
 
 def test_a_twist_is_made_once_and_templates_are_listed(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

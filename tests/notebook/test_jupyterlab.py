@@ -67,7 +67,8 @@ def open_notebook(browser: Browser, lab: str, folder: Path, *sources: str) -> No
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), folder / name)
-    browser.visit(f"{lab}/tree/{name}", width=1200, height=5000)  # cells out of sight have no elements
+    # `reset` opens no notebook of an earlier test; cells out of sight have no elements.
+    browser.visit(f"{lab}/tree/{name}?reset", width=1200, height=5000)
     assert browser.wait(f"document.querySelectorAll('.jp-CodeCell').length === {len(sources)}", seconds=60)
     kernel = "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
     assert browser.wait(f"{kernel}?.connectionStatus === 'connected' && {kernel}.status === 'idle'", seconds=60)

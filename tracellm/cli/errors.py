@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tracellm.probes.context.notebook_cell import cell_name
 from tracellm.report.texts import Language, text
 
 __all__ = ["CommandError", "Failure", "describe", "is_users_mistake", "print_error", "print_mistake", "require_posix"]
@@ -90,6 +89,8 @@ class Failure:
 
 def describe(error: BaseException) -> Failure:
     """Return the failure at the user's line: the deepest frame outside of libraries and tracellm."""
+    from tracellm.probes.context.notebook_cell import cell_name  # a script without an engine imports no probes
+
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):

@@ -107,6 +107,7 @@ def test_tokens_on_a_gpu_are_those_of_the_cpu(qwen2_checkpoint: Path, eager: boo
         "max_num_seqs": 11,
         "max_model_len": 64,
         "num_gpu_blocks_override": 99,
+        "gpu_memory_utilization": 0.1,
     }
     on_gpu = LLM(qwen2_checkpoint, enforce_eager=eager, attention_backend="triton", **options)
     runner = on_gpu.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]

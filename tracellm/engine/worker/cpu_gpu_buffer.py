@@ -105,4 +105,4 @@ def async_tensor_h2d(data: Sequence[Any] | np.ndarray, dtype: torch.dtype, devic
     """
     if device.type != "cuda":
         return torch.as_tensor(data, dtype=dtype, device=device)
-    return torch.tensor(data, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
+    return torch.as_tensor(data, dtype=dtype).pin_memory().to(device, non_blocking=True)
