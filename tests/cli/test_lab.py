@@ -119,10 +119,13 @@ def test_a_case_can_be_printed_and_exposes_a_broken_engine(
     entry = json.loads(case)
     shorter = entry["case"] | {"operations": entry["case"]["operations"][:-1]}
     Path("case.json").write_text(json.dumps(entry | {"case": shorter}), encoding="utf-8")
-    numbers = range(1, len(given_mutants(known)) + 1)
-    exposed = [number for number in numbers if lab("expose", "5", str(number), "case.json")[0] == 0]
-    assert exposed
-    assert f"broken engine {exposed[0]}: exposed" in lab("expose", "5")[1]
+    status, out = lab("expose", "5", "case.json")
+    assert status == 0
+    listed = lab("expose", "5")[1]
+    for number in range(1, len(given_mutants(known)) + 1):
+        is_exposed = f"Broken engine {number} is exposed:" in out
+        assert is_exposed != (f"Broken engine {number} behaves correctly" in out)
+        assert (f"broken engine {number}: exposed" in listed) == is_exposed
     Path("case.json").write_text(json.dumps(entry | {"case": entry["case"] | {"operations": []}}), encoding="utf-8")
     status, out = lab("expose", "5", "1", "case.json")
     assert (status, out.strip()) == (1, "Broken engine 1 behaves correctly on this case.")
@@ -164,6 +167,26 @@ def test_explain_records_the_students_code(lab: Callable[..., tuple[int, str]], 
     assert lab("predict", "5", "next-block=1")[0] == 2  # too late
 
 
+def test_explain_prints_the_traceback_of_a_run_that_fails(lab: Callable[..., tuple[int, str]], started: Path) -> None:
+    """If the student's code raises, `lab explain` prints the line in the student's file and the exception."""
+    solve(started)
+    path = started / "block_pool.py"
+    path.write_text(path.read_text().replace("self.free_block_queue.append_n(freed)", "1 / 0"), encoding="utf-8")
+    status, out = lab("explain", "5")
+    assert status == 1
+    assert "block_pool.py" in out
+    assert "    1 / 0\n" in out
+    assert "ZeroDivisionError: division by zero" in out
+
+
+def test_report_names_each_folder(lab: Callable[..., tuple[int, str]], started: Path) -> None:
+    """`lab report` has a row for each folder, two of one lab included."""
+    assert lab("start", "5", "--dir", "again")[0] == 0
+    status, out = lab("report")
+    assert status == 0
+    assert [line.split()[1] for line in out.splitlines() if line.lstrip().startswith("5 ")] == ["again", _FOLDER]
+
+
 def test_submit_packs_the_files(lab: Callable[..., tuple[int, str]], started: Path, tmp_path: Path) -> None:
     """The zip file has the files that students write, and the state; the report counts all folders."""
     assert lab("submit", "5")[0] == 0
@@ -193,6 +216,7 @@ def test_a_broken_engine_shows_in_the_check(lab: Callable[..., tuple[int, str]],
         (("check", "5", "--case", f"{_CHECK}:999"), "the number is 1 to"),
         (("check", "5", "--json"), "--json needs --case"),
         (("expose", "5", "99", "case.json"), "there is no broken engine 99"),
+        (("expose", "5", "1"), "give one number and one file with a case"),
         (("expose", "5", "1", "missing.json"), "cannot read missing.json"),
         (("expose", "5", "1", "bad.json"), "bad.json is not a case"),
         (("predict", "5", "nonsense"), "is not an answer; write NAME=ANSWER"),

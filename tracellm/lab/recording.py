@@ -16,6 +16,7 @@ from tracellm.report.texts import text
 __all__ = ["Recorded", "compare", "record"]
 
 _TIMEOUT_SECONDS = 180.0
+_TRACEBACK_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Recorded:
     """Exit status of the script; -1 if it did not end in time."""
     error: str
     """Last line of stderr if the script failed."""
+    traceback: str = ""
+    """Last lines of stderr if the script failed, with the innermost frames."""
 
     def link(self, step: int | None = None) -> str:
         """Return the address of the report, at a step."""
@@ -68,7 +71,9 @@ def record(script: Path, out: Path, lang: str, *, folder: Path | None = None, ca
     except subprocess.TimeoutExpired:
         return Recorded(out, -1, text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}"))
     lines = done.stderr.strip().splitlines()
-    return Recorded(out, done.returncode, lines[-1] if done.returncode and lines else "")
+    if done.returncode == 0 or not lines:
+        return Recorded(out, done.returncode, "")
+    return Recorded(out, done.returncode, lines[-1], "\n".join(lines[-_TRACEBACK_LINES:]))
 
 
 def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:

@@ -68,14 +68,13 @@ def _answer(value: str, known: list[str]) -> tuple[str, str]:
     return name, answer
 
 
-@click.command(cls=Command, usage=["N", "[BROKEN CASE.json]"], help="cli.help.lab.expose")
+@click.command(cls=Command, usage=["N", "[[BROKEN] CASE.json]"], help="cli.help.lab.expose")
 @click.argument("number", type=int)
-@click.argument("broken", type=int, required=False)
-@click.argument("file", type=Path, required=False)
+@click.argument("arguments", nargs=-1)
 @option("--dir", "chosen", type=Path, metavar="DIR", help="cli.help.lab.dir")
 @language_option
-def expose(number: int, broken: int | None, file: Path | None, chosen: Path | None, lang: Language) -> int:
-    """Run a broken engine on a student's case, and keep the case if it exposes it. Returns 1 if it does not.
+def expose(number: int, arguments: tuple[str, ...], chosen: Path | None, lang: Language) -> int:
+    """Run one or all broken engines on a student's case, and keep it for those it exposes. Returns 1 if for none.
 
     Raises:
         CommandError: the lab is not started, there is no such broken engine, or the case is malformed.
@@ -84,27 +83,39 @@ def expose(number: int, broken: int | None, file: Path | None, chosen: Path | No
     mutants = given_mutants(folder.lab)
     try:
         cases = read_exposed(folder.path)
-        if broken is None:
+        if not arguments:
             for index in range(1, len(mutants) + 1):
                 key = "lab.expose.done" if index in cases else "lab.expose.open"
                 print_out(text(lang, key, index=index))
             print_out(text(lang, "lab.expose.next", number=number, check=folder.lab.checks[-1].name))
             return 0
-        if not 1 <= broken <= len(mutants):
-            raise CommandError("lab_broken", number=broken, most=len(mutants))
-        if file is None:
+        *broken, file = arguments
+        if len(broken) > 1 or file.isdigit():
             raise CommandError("lab_broken_case")
-        name, case = _read_case(file)
-        failure = run_mutant(folder.lab, mutants[broken - 1], name, case)
+        chosen_ones = [_index(value, len(mutants)) for value in broken] or range(1, len(mutants) + 1)
+        name, case = _read_case(Path(file))
+        found = False
+        for index in chosen_ones:
+            failure = run_mutant(folder.lab, mutants[index - 1], name, case)
+            if failure is None:
+                print_out(text(lang, "lab.expose.same", index=index))
+                continue
+            found = True
+            if broken or index not in cases:
+                cases[index] = (name, case)
+                write_exposed(folder.path, cases)
+            print_out(text(lang, "lab.expose.found", index=index))
+            print_out(f"  {visible(failure[lang])}")
     except CaseError as error:
         raise CommandError(f"lab_case_{error.key}", **error.values) from None
-    if failure is None:
-        print_out(text(lang, "lab.expose.same", index=broken))
-        return 1
-    write_exposed(folder.path, cases | {broken: (name, case)})
-    print_out(text(lang, "lab.expose.found", index=broken))
-    print_out(f"  {visible(failure[lang])}")
-    return 0
+    return 0 if found else 1
+
+
+def _index(value: str, most: int) -> int:
+    """Return the number of a broken engine."""
+    if not value.isdigit() or not 1 <= int(value) <= most:
+        raise CommandError("lab_broken", number=value, most=most)
+    return int(value)
 
 
 def _read_case(file: Path) -> tuple[str, Any]:
@@ -157,7 +168,7 @@ def museum(number: int | None, out: Path | None, file: Path | None, answer: bool
         return 0 if failure is not None else 1
     recorded, page = record_exhibit(exhibit, out or Path(f"museum-{number:02}"), lang)
     if recorded.error:
-        print_out(text(lang, "lab.explain.failed", error=visible(recorded.error)))
+        print_out(text(lang, "lab.explain.failed", error=f"  {visible(recorded.error)}"))
     print_out(text(lang, "lab.museum.report", link=recorded.link()))
     if page is not None:
         print_out(text(lang, "lab.explain.diff", link=page.resolve().as_uri()))

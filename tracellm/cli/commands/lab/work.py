@@ -298,7 +298,8 @@ def explain(number: int, chosen: Path | None, case: str | None, lang: Language) 
         return 0 if yours.status == 0 else 1
     reference = record(script, runs / "reference", lang, case=chosen_case)
     if yours.error:
-        print_out(text(lang, "lab.explain.failed", error=visible(yours.error)))
+        lines = (yours.traceback or yours.error).splitlines()
+        print_out(text(lang, "lab.explain.failed", error="\n".join(f"  {visible(line)}" for line in lines)))
     print_out(text(lang, "lab.explain.yours", link=yours.link(step)))
     print_out(text(lang, "lab.explain.reference", link=reference.link(step)))
     page = compare(yours, reference, lang)
@@ -376,7 +377,7 @@ def report(chosen: Path | None, lang: Language) -> int:
         rows.append(
             (
                 str(folder.lab.number),
-                folder.lab.title[lang],
+                path.parent.name,
                 *(f"{part.done}/{part.total}" for part in parts),
                 f"{result.earned:g}",
                 str(folder.hints),
@@ -384,6 +385,6 @@ def report(chosen: Path | None, lang: Language) -> int:
         )
     if not rows:
         raise CommandError("lab_none_here", path=chosen or Path.cwd())
-    _print_table(lang, ("number", "title", "public", "exposed", "predicted", "points", "hints"), rows)
+    _print_table(lang, ("number", "folder", "public", "exposed", "predicted", "points", "hints"), rows)
     print_out(text(lang, "lab.report.note"))
     return 0

@@ -482,12 +482,14 @@ class RowsOfABatchAreIndependent(_Rows):
         return row | _parameters(random, after) | {"seed": random.choice((None, random.getrandbits(32)))}
 
     def run_rows(self, rows: list[dict[str, Any]]) -> Any:
-        """Return the tokens of some draws, the probabilities, and the logits after the calls."""
+        """Return the tokens of some draws and of an all-greedy batch, the probabilities, and the logits afterwards."""
         logits, vocab_size = _tensor(rows, "logits"), len(rows[0]["logits"])
         sampler, metadata = _sampler(), _metadata(rows)
         tokens = [sampler(logits, metadata).sampled_token_ids for _ in range(8)]
+        all_greedy = sampler(logits, _metadata([row | {"temperature": 0.0} for row in rows])).sampled_token_ids
         return {
             "tokens": [[one for (one,) in _plain(drawn, "Sampler.forward", len(rows), 1)] for drawn in tokens],
+            "all_greedy": [one for (one,) in _plain(all_greedy, "Sampler.forward", len(rows), 1)],
             "probabilities": _probabilities(rows),
             "logits": _plain(logits, "", len(rows), vocab_size),
         }
@@ -505,6 +507,12 @@ class RowsOfABatchAreIndependent(_Rows):
             failure = self._judge_row(row, [drawn[number] for drawn in output["tokens"]], number, output, expected)
             if failure:
                 return Failure(f"row {number}, {failure.en}", f"第 {number} 行，{failure.zh}")
+            if (got := output["all_greedy"][number]) != (right := expected["all_greedy"][number]):
+                return Failure(
+                    f"row {number}, in a batch of greedy rows only: token {got} was picked; {right} has the largest "
+                    "logit after the penalties",
+                    f"第 {number} 行，在全为贪心行的批次中：取了 token {got}；惩罚之后 logit 最大的是 {right}",
+                )
         return None
 
     def _judge_row(
@@ -629,6 +637,64 @@ class SeededRowsDrawAlone(_Rows):
         return None
 
 
+class SamplerUsesItsGenerators(_Rows):
+    """The sampler draws rows without a seed from its own generator, and the others from that of their row."""
+
+    zh = "采样器用自己的随机数生成器抽取没有种子的行，用各行的生成器抽取有种子的行。"
+    cases = 3
+    fields = ("logits", "seed")
+    uses_reference = False
+    draws = 24
+
+    def row(self, random: Random, vocab_size: int) -> dict[str, Any]:
+        """See `_Rows`."""
+        return {"logits": _logits(random, vocab_size, most=1), "seed": random.choice((None, random.getrandbits(32)))}
+
+    def run_rows(self, rows: list[dict[str, Any]]) -> Any:
+        """Return each row's tokens: as they are, with PyTorch's generator at another seed, and the sampler's."""
+        import torch
+
+        tokens = {}
+        for name, own, torchs in (("first", 0, 1), ("again", 0, 2), ("other", 3, 1)):
+            torch.manual_seed(torchs)
+            tokens[name] = self._draw(rows, own)
+        return tokens
+
+    def _draw(self, rows: list[dict[str, Any]], own_seed: int) -> list[list[int]]:
+        sampler, metadata, logits = _sampler(), _metadata(rows), _tensor(rows, "logits")
+        sampler.generator.manual_seed(own_seed)
+        drawn = [
+            _plain(sampler(logits.clone(), metadata).sampled_token_ids, "Sampler.forward", len(rows), 1)
+            for _ in range(self.draws)
+        ]
+        return [[token for (token,) in tokens] for tokens in zip(*drawn, strict=True)]
+
+    def judge(self, case: Any, output: Any, expected: Any) -> Failure | None:
+        """Describe a row that depends on another generator, or not on its own."""
+        for number, row in enumerate(case["rows"]):
+            first, again, other = (output[name][number] for name in ("first", "again", "other"))
+            seed = "no seed" if row["seed"] is None else f"seed {row['seed']}"
+            seed_zh = "没有种子" if row["seed"] is None else f"种子 {row['seed']}"
+            if first != again:
+                return Failure(
+                    f"row {number}, {seed}: its tokens change with `torch.manual_seed`: they are drawn from PyTorch's "
+                    "global generator",
+                    f"第 {number} 行，{seed_zh}：其 token 随 `torch.manual_seed` 改变：用的是 PyTorch 的全局生成器",
+                )
+            if row["seed"] is not None and first != other:
+                return Failure(
+                    f"row {number}, {seed}: its tokens change with the seed of `Sampler.generator`, and must depend on "
+                    "the row's own generator alone",
+                    f"第 {number} 行，{seed_zh}：其 token 随 `Sampler.generator` 的种子改变，应只取决于该行的生成器",
+                )
+            if row["seed"] is None and first == other:
+                return Failure(
+                    f"row {number}, {seed}: its tokens do not change with the seed of `Sampler.generator`",
+                    f"第 {number} 行，{seed_zh}：其 token 不随 `Sampler.generator` 的种子改变",
+                )
+        return None
+
+
 class DrawsFollowTheProbabilities(Check):
     """Each token gets the share of thousands of draws that its probability promises."""
 
@@ -721,5 +787,6 @@ CHECKS: tuple[Check, ...] = (
     TopPKeepsTheFewestThatReachP(),
     RowsOfABatchAreIndependent(),
     SeededRowsDrawAlone(),
+    SamplerUsesItsGenerators(),
     DrawsFollowTheProbabilities(),
 )
