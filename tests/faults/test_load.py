@@ -52,8 +52,8 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream(server):
     """A client that disconnects within a stream ends its request and frees its blocks; another goes on."""
 
     async def leave() -> tuple[dict[str, float], int]:
-        stays = await stream(server.port, body("Hello", 400))
-        aborted = await stream(server.port, body("Why", 400))
+        stays = await stream(server.port, body("Hello", 1000))
+        aborted = await stream(server.port, body("Why", 1000))
         await anext(aiter(aborted.events()))
         await aborted.close()
         reading = asyncio.create_task(text_of(stays))

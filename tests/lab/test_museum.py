@@ -1,6 +1,6 @@
 """The museum: each exhibit's recorded run shows a fault, and a case of its lab proves it.
 
-`TRACELLM_LABS=all` records every exhibit; otherwise one of each lab.
+`TRACELLM_LABS=all` records every exhibit; otherwise one of every fourth lab.
 """
 
 import os
@@ -20,7 +20,7 @@ from tracellm.report.diff import diff_text
 ALL = os.environ.get("TRACELLM_LABS") == "all"
 EXHIBITS = exhibits()
 FIRST = {exhibit.lab.number: exhibit for exhibit in reversed(EXHIBITS)}
-CHOSEN = EXHIBITS if ALL else list(FIRST.values())
+CHOSEN = EXHIBITS if ALL else list(FIRST.values())[::4]
 
 
 def name_of(exhibit: Exhibit) -> str:

@@ -37,6 +37,7 @@ __all__ = ["Sandboxed", "run_cases"]
 
 _MOST_RESULTS = 16 << 20
 _KEPT_OUTPUT = 16 << 10
+_END_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
@@ -192,7 +193,7 @@ class _Process:
         self.timed_out = ended is not None and ended.how == "timeout"
         complete = self._complete()
         self._read_printed(self._process.stdout.fileno())
-        self._end(complete)
+        self._end(ends_alone=ended is None)
         if ended is None and not complete:
             code = self._process.returncode
             if 128 < code < 128 + signal.NSIG:
@@ -278,11 +279,11 @@ class _Process:
             return Ended("memory", str(limits.memory))
         return None
 
-    def _end(self, complete: bool) -> None:
-        """End the process and all that it started."""
-        if complete:
+    def _end(self, ends_alone: bool) -> None:
+        """End the process and all that it started; one that ends by itself gets time to, so that its status is known."""
+        if ends_alone:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.5)
+                self._process.wait(_END_SECONDS)
         while left := [*descendants(self._process.pid), *self._strays()]:
             for pid in left:
                 with suppress(OSError):
