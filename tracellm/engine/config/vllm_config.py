@@ -3,13 +3,15 @@
 `EngineArgs.create_engine_config` makes a `VllmConfig` once, at start-up. Afterwards only `EngineCore` changes it: it
 sets the number of KV cache blocks in `CacheConfig` after measuring the memory.
 
-vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation.
+vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, compilation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tracellm.engine.config.multimodal import MultiModalConfig
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +63,10 @@ class ModelConfig:
     """Use no tokenizer: prompts are token ids, outputs have no text."""
     enforce_eager: bool = False
     """Capture no CUDA graphs; see worker/cudagraphs.py."""
+    multimodal_config: MultiModalConfig | None = None
+    """Settings of images and sounds; None for a text model."""
+    max_tokens_per_mm_item: int = 0
+    """Largest number of tokens of an image or a sound; 0 for a text model."""
 
     def get_vocab_size(self) -> int:
         """Return the number of rows of the embedding table; token ids are below it."""

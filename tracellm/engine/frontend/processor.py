@@ -2,7 +2,7 @@
 
 Rejects a request that cannot be served before the engine core gets it.
 
-vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA, multimodal input.
+vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Processor:
         return EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=inputs["prompt_token_ids"],
-            mm_features=None,
+            mm_features=cast("list[MultiModalFeatureSpec] | None", inputs.get("mm_features")),
             sampling_params=sampling_params,
             pooling_params=None,
             eos_token_id=eos_token_id,
