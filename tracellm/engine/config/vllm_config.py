@@ -3,7 +3,7 @@
 `EngineArgs.create_engine_config` makes a `VllmConfig` once, at start-up. Afterwards only `EngineCore` changes it: it
 sets the number of KV cache blocks in `CacheConfig` after measuring the memory.
 
-vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation.
+vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, compilation.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class ModelConfig:
     """Use no tokenizer: prompts are token ids, outputs have no text."""
     enforce_eager: bool = False
     """Capture no CUDA graphs; see worker/cudagraphs.py."""
+    max_tokens_per_mm_item: int = 0
+    """Tokens in the prompt of the largest image or sound; 0 for a text model."""
 
     def get_vocab_size(self) -> int:
         """Return the number of rows of the embedding table; token ids are below it."""
@@ -139,10 +141,20 @@ class SchedulerConfig:
     """Order of the waiting queue: `fcfs` (first come, first served) or `priority`."""
     disable_hybrid_kv_cache_manager: bool = False
     """Keep all blocks in all layers of a model with sliding windows in some."""
+    disable_chunked_mm_input: bool = False
+    """Compute the tokens of an image or sound in one step, never in several chunks."""
+    max_num_encoder_input_tokens: int = field(init=False)
+    """Tokens of images and sounds to encode in a step: `max_num_batched_tokens`, or those of the largest one."""
+    encoder_cache_size: int = field(init=False)
+    """Tokens whose encoder outputs are kept: `max_num_batched_tokens`, or those of the largest image or sound."""
     async_scheduling: bool = False
     """Schedule a step before the previous step's tokens are known; see core/sched/async_scheduler.py."""
     async_scheduling_reason: AsyncSchedulingReason = "unasked"
     """Origin of the setting."""
+
+    def __post_init__(self) -> None:
+        self.max_num_encoder_input_tokens = self.max_num_batched_tokens
+        self.encoder_cache_size = self.max_num_batched_tokens
 
 
 @dataclass
