@@ -145,10 +145,20 @@ class SchedulerConfig:
     """Order of the waiting queue: `fcfs` (first come, first served) or `priority`."""
     disable_hybrid_kv_cache_manager: bool = False
     """Keep all blocks in all layers of a model with sliding windows in some."""
+    disable_chunked_mm_input: bool = False
+    """Compute the tokens of an image or sound in one step, never in several chunks."""
+    max_num_encoder_input_tokens: int = field(init=False)
+    """Tokens of images and sounds to encode in a step: `max_num_batched_tokens`, or those of the largest one."""
+    encoder_cache_size: int = field(init=False)
+    """Tokens whose encoder outputs are kept: `max_num_batched_tokens`, or those of the largest image or sound."""
     async_scheduling: bool = False
     """Schedule a step before the previous step's tokens are known; see core/sched/async_scheduler.py."""
     async_scheduling_reason: AsyncSchedulingReason = "unasked"
     """Origin of the setting."""
+
+    def __post_init__(self) -> None:
+        self.max_num_encoder_input_tokens = self.max_num_batched_tokens
+        self.encoder_cache_size = self.max_num_batched_tokens
 
 
 @dataclass
