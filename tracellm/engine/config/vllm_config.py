@@ -3,13 +3,15 @@
 `EngineArgs.create_engine_config` makes a `VllmConfig` once, at start-up. Afterwards only `EngineCore` changes it: it
 sets the number of KV cache blocks in `CacheConfig` after measuring the memory.
 
-vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation.
+vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, compilation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tracellm.engine.config.hf_config import get_hf_text_config
 
 if TYPE_CHECKING:
     import torch
@@ -62,29 +64,36 @@ class ModelConfig:
     enforce_eager: bool = False
     """Capture no CUDA graphs; see worker/cudagraphs.py."""
 
+    @property
+    def hf_text_config(self) -> PretrainedConfig:
+        """Part of config.json that describes the language model: `hf_config` itself for a text model."""
+        return get_hf_text_config(self.hf_config)
+
     def get_vocab_size(self) -> int:
         """Return the number of rows of the embedding table; token ids are below it."""
-        return self.hf_config.vocab_size
+        return self.hf_text_config.vocab_size
 
     def get_hidden_size(self) -> int:
         """Return the width of the hidden states."""
-        return self.hf_config.hidden_size
+        return self.hf_text_config.hidden_size
 
     def get_num_layers(self) -> int:
         """Return the number of decoder layers."""
-        return self.hf_config.num_hidden_layers
+        return self.hf_text_config.num_hidden_layers
 
     def get_num_attention_heads(self) -> int:
         """Return the number of query heads per layer."""
-        return self.hf_config.num_attention_heads
+        return self.hf_text_config.num_attention_heads
 
     def get_num_kv_heads(self) -> int:
         """Return the number of key and value heads per layer."""
-        return getattr(self.hf_config, "num_key_value_heads", None) or self.get_num_attention_heads()
+        return getattr(self.hf_text_config, "num_key_value_heads", None) or self.get_num_attention_heads()
 
     def get_head_size(self) -> int:
         """Return the width of a head."""
-        return getattr(self.hf_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
+        return (
+            getattr(self.hf_text_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
+        )
 
     def try_get_generation_config(self) -> dict[str, Any]:
         """Return a copy of generation_config.json's contents; empty without the file."""
@@ -179,3 +188,7 @@ class VllmConfig:
     scheduler_config: SchedulerConfig
     device_config: DeviceConfig
     ops_choice: OpsChoice = OpsChoice()
+
+    def with_hf_config(self, hf_config: PretrainedConfig) -> VllmConfig:
+        """Return a copy for a part of the model, with the part's config."""
+        return replace(self, model_config=replace(self.model_config, hf_config=hf_config))

@@ -1,0 +1,1 @@
+"""Images and sound in a request: their data structures. vLLM: vllm/multimodal."""
