@@ -5,7 +5,7 @@ KV cache group, and the backend's `AttentionMetadataBuilder` adds its plan. Each
 its `AttentionImpl`.
 
 vLLM 0.11.1: vllm/attention/backends/abstract.py, vllm/v1/attention/backends/utils.py; later v1/attention/backend.py.
-Left out: encoder attention, MLA, cascade attention, quantized caches.
+Left out: cross-attention, MLA, cascade attention, quantized caches.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from tracellm.engine.attention.encoder_attention import EncoderAttentionMetadata, encoder_attention
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec
 
 __all__ = [
@@ -88,6 +89,15 @@ class AttentionImpl(ABC):
         key_cache, value_cache = kv_cache.unbind(0)
         self.reshape_and_cache(key, value, key_cache, value_cache, metadata.slot_mapping)
         return self.paged_attention(query, key_cache, value_cache, metadata)
+
+    def encoder_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, metadata: EncoderAttentionMetadata
+    ) -> Tensor:
+        """Attention in an encoder: each token attends over its segment, with no KV cache; K = H.
+
+        Shapes: query, key, value and result [T, H, D].
+        """
+        return encoder_attention(query, key, value, metadata, self.scale)
 
     @abstractmethod
     def reshape_and_cache(

@@ -31,6 +31,7 @@ __all__ = [
     "get_config",
     "get_dtype",
     "get_generation_config",
+    "get_hf_text_config",
     "get_max_model_len",
     "is_bundled",
     "local_folder",
@@ -45,6 +46,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 _SMALL_FILES = ["*.json", "*.txt", "*.jinja", "*.model"]
 _WEIGHTS = ["*.safetensors"]
+_DTYPE_NAMES = ("dtype", "torch_dtype")  # in config.json; the second is transformers 4's
 _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
@@ -166,6 +168,11 @@ def _wrong_size(content: Mapping[str, Any]) -> str:
     return ""
 
 
+def get_hf_text_config(hf_config: PretrainedConfig) -> PretrainedConfig:
+    """Return the part that describes the language model: `text_config`, or the config itself of a text model."""
+    return getattr(hf_config, "text_config", None) or hf_config
+
+
 class LightConfig:
     """Config of the bundled model, read without transformers, whose import takes a second.
 
@@ -176,7 +183,7 @@ class LightConfig:
     _OLD_NAMES = ("rope_theta", "torch_dtype")  # for older readers; transformers drops them too
     _ABSENT = (
         *("head_dim", "is_causal", "original_max_position_embeddings", "partial_rotary_factor"),
-        *("quantization_config", "rope_local_base_freq"),
+        *("quantization_config", "rope_local_base_freq", "text_config"),
     )  # attributes of other architectures that the engine looks up: no reason to import transformers
 
     def __init__(self, folder: Path) -> None:
@@ -236,7 +243,10 @@ def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dt
 
     accepted = _accepted_dtypes(hf_config)
     if dtype == "auto":
-        written = getattr(hf_config, "dtype", None) or getattr(hf_config, "torch_dtype", None)
+        text_config = get_hf_text_config(hf_config)
+        written = next(
+            filter(None, (getattr(c, n, None) for c in (hf_config, text_config) for n in _DTYPE_NAMES)), None
+        )
         checkpoint = str(written).removeprefix("torch.")
         return getattr(torch, checkpoint) if checkpoint in accepted and checkpoint != "float32" else torch.bfloat16
     name = str(dtype).removeprefix("torch.").lower()
@@ -266,6 +276,7 @@ def get_max_model_len(max_model_len: int | None, hf_config: PretrainedConfig) ->
         ModelLoadError: config.json has no length, or invalid parameters of the rotary embedding.
         EngineError: the requested length exceeds the model's.
     """
+    hf_config = get_hf_text_config(hf_config)
     limit = getattr(hf_config, "max_position_embeddings", None)
     if limit is None:
         raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is unknown.")

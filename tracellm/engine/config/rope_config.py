@@ -4,7 +4,7 @@ transformers 5 writes a dictionary `rope_parameters`, or one per layer type wher
 wrote `rope_theta`, `rope_scaling` and `partial_rotary_factor`. Read at start-up for the model's maximum length
 (hf_config.py) and for the rotation angles (model_executor/layers/rope_scaling.py, which explains the types).
 
-vLLM: vllm/transformers_utils/config.py::patch_rope_scaling. Left out: `mrope`, `ntk`, `deepseek_yarn`, `mllama4`.
+vLLM: vllm/transformers_utils/config.py::patch_rope_scaling. Left out: `ntk`, `deepseek_yarn`, `mllama4`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _REQUIRED = {
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
 }
-_OLD_NAMES = {"su": "longrope"}  # Phi-3's first checkpoints
-_UNSUPPORTED = ("alpha", "attn_factor", "extrapolation_factor", "long_mscale", "mrope_section", "short_mscale")
+_OLD_NAMES = {"su": "longrope", "mrope": "default"}  # in the first checkpoints of Phi-3, and of Qwen2-VL
+_UNSUPPORTED = ("alpha", "attn_factor", "extrapolation_factor", "long_mscale", "short_mscale")
 
 Positive = Annotated[float, Meta(gt=0)]
 Length = Annotated[int, Meta(ge=1)]
@@ -60,6 +60,10 @@ class RopeParameters(msgspec.Struct, frozen=True, kw_only=True):
     """Factor of cosines and sines, and squared of the attention scores; None is the paper's recommendation."""
     short_factor: tuple[Positive, ...] = ()
     long_factor: tuple[Positive, ...] = ()
+    mrope_section: tuple[int, int, int] | None = None
+    """Pairs that are rotated by a token's position in time, in height and in width; None: it has one position."""
+    mrope_interleaved: bool = False
+    """Take these pairs in turns, not one section after the other."""
 
 
 def get_rope_parameters(hf_config: PretrainedConfig, layer_type: str = "full_attention") -> RopeParameters:

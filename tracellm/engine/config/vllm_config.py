@@ -8,9 +8,10 @@ vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantizat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tracellm.engine.config.hf_config import get_hf_text_config
 from tracellm.engine.config.multimodal import MultiModalConfig
 
 if TYPE_CHECKING:
@@ -68,29 +69,36 @@ class ModelConfig:
     max_tokens_per_mm_item: int = 0
     """Largest number of tokens of an image or a sound; 0 for a text model."""
 
+    @property
+    def hf_text_config(self) -> PretrainedConfig:
+        """Part of config.json that describes the language model: `hf_config` itself for a text model."""
+        return get_hf_text_config(self.hf_config)
+
     def get_vocab_size(self) -> int:
         """Return the number of rows of the embedding table; token ids are below it."""
-        return self.hf_config.vocab_size
+        return self.hf_text_config.vocab_size
 
     def get_hidden_size(self) -> int:
         """Return the width of the hidden states."""
-        return self.hf_config.hidden_size
+        return self.hf_text_config.hidden_size
 
     def get_num_layers(self) -> int:
         """Return the number of decoder layers."""
-        return self.hf_config.num_hidden_layers
+        return self.hf_text_config.num_hidden_layers
 
     def get_num_attention_heads(self) -> int:
         """Return the number of query heads per layer."""
-        return self.hf_config.num_attention_heads
+        return self.hf_text_config.num_attention_heads
 
     def get_num_kv_heads(self) -> int:
         """Return the number of key and value heads per layer."""
-        return getattr(self.hf_config, "num_key_value_heads", None) or self.get_num_attention_heads()
+        return getattr(self.hf_text_config, "num_key_value_heads", None) or self.get_num_attention_heads()
 
     def get_head_size(self) -> int:
         """Return the width of a head."""
-        return getattr(self.hf_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
+        return (
+            getattr(self.hf_text_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
+        )
 
     def try_get_generation_config(self) -> dict[str, Any]:
         """Return a copy of generation_config.json's contents; empty without the file."""
@@ -195,3 +203,7 @@ class VllmConfig:
     scheduler_config: SchedulerConfig
     device_config: DeviceConfig
     ops_choice: OpsChoice = OpsChoice()
+
+    def with_hf_config(self, hf_config: PretrainedConfig) -> VllmConfig:
+        """Return a copy for a part of the model, with the part's config."""
+        return replace(self, model_config=replace(self.model_config, hf_config=hf_config))

@@ -1,13 +1,17 @@
-"""Activations of gated feed-forward blocks.
+"""Activations: of gated feed-forward blocks, and by their names in config.json (`get_act_fn`).
 
-vLLM: vllm/model_executor/layers/activation.py::SiluAndMul and ::GeluAndMul.
+vLLM: vllm/model_executor/layers/activation.py::SiluAndMul, ::GeluAndMul, ::QuickGELU and ::get_act_fn.
 """
 
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 
+from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.model_executor.ops import current_ops
 
-__all__ = ["GeluAndMul", "SiluAndMul"]
+__all__ = ["GeluAndMul", "QuickGELU", "SiluAndMul", "get_act_fn"]
 
 
 class SiluAndMul(nn.Module):
@@ -32,3 +36,34 @@ class GeluAndMul(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [T, n] for x [T, 2n], which holds gate and up side by side."""
         return self.ops.gelu_tanh_and_mul(x)
+
+
+class QuickGELU(nn.Module):
+    """`x * sigmoid(1.702 * x)`, an approximation of gelu."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape."""
+        return x * torch.sigmoid(1.702 * x)
+
+
+_ACTIVATIONS = {
+    "gelu": nn.GELU,
+    "gelu_pytorch_tanh": partial(nn.GELU, approximate="tanh"),
+    "quick_gelu": QuickGELU,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+}
+
+
+def get_act_fn(name: str) -> nn.Module:
+    """Return the activation with this name in config.json.
+
+    Raises:
+        ModelLoadError: the activation is not supported.
+    """
+    if name not in _ACTIVATIONS:
+        raise ModelLoadError(
+            f"config.json asks for the activation `{name}`, which is not supported. "
+            f"Supported: {', '.join(_ACTIVATIONS)}."
+        )
+    return _ACTIVATIONS[name]()

@@ -1,20 +1,23 @@
-"""Attention layer: passes query, key and value to the attention backend, with the layer's KV cache.
+"""Attention layers: pass query, key and value to the attention backend, a decoder's with the layer's KV cache.
 
 In a request's life: once for each layer and step, after the projections and the rotary embedding. The model runner
 allocates `kv_cache` at start-up.
 
-vLLM: vllm/attention/layer.py::Attention. Left out: quantized caches, encoders.
+`MultiHeadAttention`, at the end, is that of encoders of images and sounds, which run once per item.
+
+vLLM: vllm/attention/layer.py::Attention and ::MultiHeadAttention. Left out: quantized caches.
 """
 
 import torch
 from torch import Tensor, nn
 
+from tracellm.engine.attention.encoder_attention import EncoderAttentionMetadata
 from tracellm.engine.attention.selector import get_attn_backend
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
 from tracellm.engine.model_executor.layers.forward_context import get_forward_context
 from tracellm.engine.model_executor.ops import current_ops
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "MultiHeadAttention"]
 
 
 class Attention(nn.Module):
@@ -72,3 +75,19 @@ class Attention(nn.Module):
         if self.sliding_window is None:
             return FullAttentionSpec(block_size, self.num_kv_heads, self.head_size, dtype)
         return SlidingWindowSpec(block_size, self.num_kv_heads, self.head_size, dtype, self.sliding_window)
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention within segments of a batch, without a KV cache, with H heads of size D."""
+
+    def __init__(self, num_heads: int, head_size: int, scale: float) -> None:
+        """Create the layer with the attention backend that belongs to `current_ops`; `scale`: factor of the scores."""
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_size = head_size
+        self.impl = get_attn_backend(current_ops().name).get_impl_cls()(num_heads, head_size, scale, num_heads)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, metadata: EncoderAttentionMetadata) -> Tensor:
+        """Attend. Shapes: query, key, value and result [T, H * D]."""
+        query, key, value = (x.unflatten(-1, (self.num_heads, self.head_size)) for x in (query, key, value))
+        return self.impl.encoder_attention(query, key, value, metadata).flatten(1)

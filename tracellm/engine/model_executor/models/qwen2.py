@@ -130,9 +130,9 @@ class Qwen2Model(nn.Module):
         """Return vectors [T, hidden] for ids [T]."""
         return self.embed_tokens(input_ids)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return hidden states [T, hidden] for ids and positions [T]."""
-        hidden_states = self.embed_input_ids(input_ids)
+    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
+        """Return hidden states [T, hidden] for ids and positions [T], or for vectors [T, hidden] instead of ids."""
+        hidden_states = self.embed_input_ids(input_ids) if inputs_embeds is None else inputs_embeds
         # On a CPU, one call of C++ computes all layers unless a probe or a hook watches one of them. To debug or change
         # the layers' code, set TRACELLM_OPS=torch.
         output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
@@ -165,9 +165,13 @@ class Qwen2ForCausalLM(CausalLM):
             config.vocab_size, config.hidden_size, self.model.embed_tokens if config.tie_word_embeddings else None
         )
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """See `CausalLM.forward`."""
-        return self.model(input_ids, positions)
+    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
+        """Return vectors [T, hidden] for ids [T]."""
+        return self.model.embed_input_ids(input_ids)
+
+    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
+        """See `CausalLM.forward`; `inputs_embeds`: vectors [T, hidden] instead of ids, of a prompt with images."""
+        return self.model(input_ids, positions, inputs_embeds)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""

@@ -2,7 +2,7 @@
 
 To add one: docs/adding-a-model.md.
 
-vLLM: vllm/model_executor/models/registry.py. Left out: multimodal and pooling models, models from other packages.
+vLLM: vllm/model_executor/models/registry.py. Left out: pooling models, models from other packages.
 """
 
 from importlib import import_module
@@ -25,6 +25,7 @@ _MODELS = {
     "OPTForCausalLM": "opt",
     "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
     "Qwen3ForCausalLM": "qwen3",
 }
 

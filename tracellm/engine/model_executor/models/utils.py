@@ -1,11 +1,13 @@
-"""Base class of the models, checks of config.json, and loading of parameters.
+"""Base class of the models, checks of config.json, loading of parameters, and what models with several parts share.
 
-vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWeightsLoader`, `extract_layer_index`).
+vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWeightsLoader`, `WeightsMapper`,
+`extract_layer_index`, `init_vllm_registered_model`, `_merge_multimodal_embeddings`).
 """
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +17,15 @@ from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.linear import MergedColumnParallelLinear
 
-__all__ = ["CausalLM", "check_config", "get_sliding_window", "load_parameters"]
+__all__ = [
+    "CausalLM",
+    "check_config",
+    "get_sliding_window",
+    "init_language_model",
+    "load_parameters",
+    "merge_multimodal_embeddings",
+    "rename_weights",
+]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -81,6 +91,41 @@ def get_sliding_window(hf_config: Any, prefix: str) -> int | None:
             "`full_attention` and `sliding_attention` are supported."
         )
     return window if layer_type == "sliding_attention" else None
+
+
+def init_language_model(vllm_config: VllmConfig, architecture: str, prefix: str) -> CausalLM:
+    """Return the text model in a model of several parts, built from the text part of its config.json.
+
+    Raises:
+        ModelLoadError: the architecture is not supported.
+    """
+    from tracellm.engine.model_executor.models.registry import resolve_model_cls
+
+    model_config = vllm_config.model_config
+    text_config = copy(model_config.hf_text_config)
+    text_config.tie_word_embeddings = model_config.hf_config.tie_word_embeddings  # transformers has it outside only
+    return resolve_model_cls([architecture])(vllm_config.with_hf_config(text_config), prefix=prefix)
+
+
+def merge_multimodal_embeddings(
+    inputs_embeds: Tensor, multimodal_embeddings: Sequence[Tensor], is_multimodal: Tensor
+) -> Tensor:
+    """Return `inputs_embeds` [T, hidden] with the rows of the items, one after the other, where `is_multimodal` [T].
+
+    Raises:
+        ValueError: the numbers of rows and places differ.
+    """
+    rows = torch.cat(list(multimodal_embeddings)).to(inputs_embeds)
+    if (places := int(is_multimodal.sum())) != len(rows):  # the only wait for the device
+        raise ValueError(f"There are {len(rows)} multimodal embeddings for {places} placeholder tokens.")
+    return inputs_embeds.masked_scatter(is_multimodal[:, None], rows)
+
+
+def rename_weights(weights: Iterable[tuple[str, Tensor]], prefixes: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the pairs with the first of `prefixes` that a name begins with replaced by its value."""
+    for name, tensor in weights:
+        prefix = next(filter(name.startswith, prefixes), "")
+        yield prefixes.get(prefix, "") + name.removeprefix(prefix), tensor
 
 
 def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], ignore: tuple[str, ...] = ()) -> int:

@@ -114,7 +114,7 @@ class CpuOps(TorchOps):
         self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
     ) -> tuple[Tensor, Tensor] | None:
         """See `Ops.decoder_layers`."""
-        if self._library is None or metadata is None or positions.dtype != torch.int64:
+        if self._library is None or metadata is None or positions.dtype != torch.int64 or positions.dim() != 1:
             return None
         if (decoder_layers := self._decoder_layers.get(layers)) is None:
             decoder_layers = self._decoder_layers[layers] = DecoderLayers(layers, self)

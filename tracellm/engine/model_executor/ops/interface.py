@@ -43,7 +43,7 @@ class Ops(ABC):
 
         Args:
             layers: all decoder layers of the model.
-            positions: int64 [T].
+            positions: int64 [T]; with [3, T] (M-RoPE) the result is None.
             hidden_states: the embeddings [T, hidden].
             metadata: attention metadata that all layers share, or None.
 

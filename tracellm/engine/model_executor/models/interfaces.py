@@ -1,0 +1,70 @@
+"""Interfaces of models that read images or sound, beside `CausalLM`.
+
+In a request's life: the model runner calls `get_multimodal_embeddings` in the step that first needs an item, caches the
+result, and in each step passes the rows that the step's tokens need to `get_input_embeddings`. The result enters the
+model's `forward` as `inputs_embeds`.
+
+vLLM: vllm/model_executor/models/interfaces.py. Left out: video, embeddings as inputs, encoder data parallelism.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from tracellm.engine.model_executor.models.utils import merge_multimodal_embeddings
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
+
+__all__ = ["SupportsMRoPE", "SupportsMultiModal"]
+
+
+class SupportsMultiModal:
+    """Model whose prompts may contain images or sounds, as placeholder tokens."""
+
+    mm_fields: ClassVar[dict[str, Literal["flat", "batched"]]]
+    """Tensors of `get_multimodal_embeddings`, by name; those of several items are concatenated along dimension 0
+    (`flat`) or stacked (`batched`)."""
+
+    @abstractmethod
+    def get_language_model(self) -> nn.Module:
+        """Return the part that reads the embeddings and generates text."""
+
+    @abstractmethod
+    def get_multimodal_embeddings(self, **kwargs: Tensor) -> list[Tensor]:
+        """Return one tensor [tokens of the item, hidden] for each item, from the tensors named in `mm_fields`."""
+
+    def get_input_embeddings(
+        self,
+        input_ids: Tensor,
+        multimodal_embeddings: list[Tensor] | None = None,
+        is_multimodal: Tensor | None = None,
+    ) -> Tensor:
+        """Return the input vectors [T, hidden] for ids int [T], those of items in their places.
+
+        Args:
+            input_ids: token ids, placeholders included.
+            multimodal_embeddings: rows of the items, in the order of their places; None or empty: text only.
+            is_multimodal: bool [T]: the places, as many as there are rows.
+
+        Raises:
+            ValueError: the numbers of places and rows differ, or there are rows but no places.
+        """
+        inputs_embeds: Tensor = self.get_language_model().embed_input_ids(input_ids)
+        if not multimodal_embeddings:
+            return inputs_embeds
+        if is_multimodal is None:
+            raise ValueError("`is_multimodal` is needed where there are multimodal embeddings.")
+        return merge_multimodal_embeddings(inputs_embeds, multimodal_embeddings, is_multimodal)
+
+
+class SupportsMRoPE:
+    """Model whose tokens have three positions each: in time, height and width (layers/mrotary_embedding.py)."""
+
+    @abstractmethod
+    def get_mrope_input_positions(
+        self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
+    ) -> tuple[Tensor, int]:
+        """Return the positions of a prompt, int64 [3, len(input_tokens)], and the delta.
+
+        The token at index i after the prompt has the three positions i + delta.
+        """
