@@ -44,8 +44,8 @@ class MultiModalItemTracker:
         Raises:
             InvalidRequestError: the part has another type, there are too many items, or the item cannot be read.
         """
-        kind = part.get("type")
-        reader = self._readers.get(kind) if isinstance(kind, str) else None
+        kind = str(part.get("type"))
+        reader = self._readers.get(kind)
         if reader is None or part.get(kind) is None:
             raise InvalidRequestError(
                 f"a part must have the type text, {', '.join(self._readers)}, and a value of this name; got "

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.vllm_config import VllmConfig
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from tracellm.engine.core.structured_output.backend_guidance import GuidanceBackend
+    from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
 __all__ = ["Processor"]
 

@@ -148,8 +148,8 @@ class BaseMultiModalProcessor(ABC):
         for modality, items in mm_items.items():
             if modality not in self._replacements:
                 raise InvalidRequestError(
-                    f"The prompt has {_items(len(items), modality)}, but the model `{self.model_config.served_model_name}` "
-                    f"takes only {' and '.join(self.modalities)} items."
+                    f"The prompt has {_items(len(items), modality)}, but the model "
+                    f"`{self.model_config.served_model_name}` takes only {' and '.join(self.modalities)} items."
                 )
             limit = self.config.get_limit_per_prompt(modality)
             if len(items) > limit:
@@ -186,10 +186,9 @@ class BaseMultiModalProcessor(ABC):
         """
         processed: dict[str, list[MultiModalKwargsItem]] = {}
         for modality, items in mm_items.items():
-            found = {mm_hash: self.cache.get(mm_hash) for mm_hash in dict.fromkeys(mm_hashes[modality])}
-            missing = {
-                mm_hash: item for mm_hash, item in zip(mm_hashes[modality], items, strict=True) if found[mm_hash] is None
-            }
+            by_hash = dict(zip(mm_hashes[modality], items, strict=True))
+            found = {mm_hash: item for mm_hash in by_hash if (item := self.cache.get(mm_hash)) is not None}
+            missing = {mm_hash: item for mm_hash, item in by_hash.items() if mm_hash not in found}
             if missing:
                 try:
                     new = self._call_hf_processor(modality, list(missing.values()), mm_kwargs)
@@ -197,10 +196,10 @@ class BaseMultiModalProcessor(ABC):
                     raise
                 except Exception as error:  # arguments and items can make transformers raise anything
                     raise InvalidRequestError(f"An {modality} cannot be processed: {first_line(error)}") from None
-                for mm_hash, item in zip(missing, new, strict=True):
-                    self.cache.put(mm_hash, item)
-                    found[mm_hash] = item
-            processed[modality] = [item for mm_hash in mm_hashes[modality] if (item := found[mm_hash]) is not None]
+                for mm_hash, processed_item in zip(missing, new, strict=True):
+                    self.cache.put(mm_hash, processed_item)
+                    found[mm_hash] = processed_item
+            processed[modality] = [found[mm_hash] for mm_hash in mm_hashes[modality]]
         return processed
 
     def _maybe_apply_prompt_updates(

@@ -6,6 +6,7 @@ vLLM: vllm/model_executor/models/qwen2_vl.py::Qwen2VLMultiModalProcessor. Left o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.vllm_config import ModelConfig
@@ -55,11 +56,10 @@ class Qwen2VLMultiModalProcessor(BaseMultiModalProcessor):
 
     def get_max_tokens_per_item(self) -> dict[str, int]:
         """Return the tokens of the largest image after resizing."""
-        from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
-
         processor, kwargs = self.image_processor, self.config.mm_processor_kwargs
+        smart_resize = import_module(type(processor).__module__).smart_resize
         side = processor.patch_size * processor.merge_size
-        size = {**processor.size, **kwargs.get("size", {})}
+        size = dict(processor.size) | dict(kwargs.get("size", {}))
         height, width = smart_resize(
             _LARGEST_SIDE,
             _LARGEST_SIDE,
