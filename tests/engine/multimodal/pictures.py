@@ -9,7 +9,16 @@ from PIL import Image
 
 from tests.multimodal_checkpoints import IMAGE_TOKEN
 
-__all__ = ["make_picture", "make_prompt", "write_image_processor"]
+__all__ = ["CHAT_TEMPLATE", "make_picture", "make_prompt", "write_image_processor", "write_image_tokens"]
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""A template that goes through the parts of a content, as Qwen2-VL's does."""
 
 
 def write_image_processor(folder: Path) -> None:
@@ -26,6 +35,19 @@ def write_image_processor(folder: Path) -> None:
         "image_std": [0.5, 0.5, 0.5],
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+def write_image_tokens(folder: Path) -> None:
+    """Add the special tokens of images to a checkpoint's tokenizer, and a chat template that uses them."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    fillers = [f"<|unused{number}|>" for number in range(len(tokenizer), IMAGE_TOKEN)]
+    images = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": [*fillers, *images]})
+    assert tokenizer.convert_tokens_to_ids("<|image_pad|>") == IMAGE_TOKEN
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
 
 
 def make_picture(seed: int, width: int = 46, height: int = 30) -> Image.Image:

@@ -1,15 +1,14 @@
 """Tests of greedy generation with pictures through `LLM` against transformers', in float32."""
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.engine.multimodal.pictures import make_picture, make_prompt, write_image_processor
-from tests.multimodal_checkpoints import IMAGE_TOKEN, make_multimodal_checkpoint, reference_model
+from tests.engine.multimodal.pictures import make_picture, make_prompt
+from tests.multimodal_checkpoints import IMAGE_TOKEN, reference_model
 from tracellm import LLM, SamplingParams
 from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.core.sched.scheduler import Scheduler
@@ -17,18 +16,6 @@ from tracellm.engine.frontend.outputs import RequestOutput
 
 FAMILIES = ["qwen2_vl"]
 NEW_TOKENS = 8
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a family's checkpoint with its image processor, made at its first use."""
-
-    def make(family: str) -> Path:
-        folder = make_multimodal_checkpoint(tmp_path_factory.mktemp(family), family)
-        write_image_processor(folder)
-        return folder
-
-    return cache(make)
 
 
 def make_prompts() -> list[dict[str, Any]]:
@@ -73,10 +60,10 @@ def tokens(outputs: list[RequestOutput]) -> list[list[int]]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_tokens_equal_transformers(
-    family: str, checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    family: str, vl_checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests with pictures get transformers' tokens in mixed batches, in chunks, cached, preempted and resumed."""
-    folder, prompts = checkpoint(family), make_prompts()
+    folder, prompts = vl_checkpoint(family), make_prompts()
     resumed: list[str] = []
     schedule = Scheduler.schedule
 
@@ -101,9 +88,9 @@ def test_greedy_tokens_equal_transformers(
 
 
 @pytest.mark.parametrize("options", [{"multiprocess_mode": True}, {"async_scheduling": True}], ids=["process", "async"])
-def test_every_client_gives_the_same_tokens(options: dict[str, Any], checkpoint: Callable[[str], Path]) -> None:
+def test_every_client_gives_the_same_tokens(options: dict[str, Any], vl_checkpoint: Callable[[str], Path]) -> None:
     """Pictures sent to an engine core in another process, and asynchronous scheduling, give the same tokens."""
-    folder, prompts = checkpoint("qwen2_vl"), make_prompts()
+    folder, prompts = vl_checkpoint("qwen2_vl"), make_prompts()
     params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
     settings: dict[str, Any] = {"dtype": "float32", "max_model_len": 160, "max_num_batched_tokens": 40}
     llm = LLM(folder, max_num_seqs=8, **settings, **options)
@@ -112,9 +99,9 @@ def test_every_client_gives_the_same_tokens(options: dict[str, Any], checkpoint:
     llm.llm_engine.engine_core.shutdown()
 
 
-def test_the_prefix_cache_tells_pictures_apart(checkpoint: Callable[[str], Path]) -> None:
+def test_the_prefix_cache_tells_pictures_apart(vl_checkpoint: Callable[[str], Path]) -> None:
     """A prompt with another picture of the same size has no cached block; one with the same picture has."""
-    llm = LLM(checkpoint("qwen2_vl"), dtype="float32", max_model_len=160, block_size=8)
+    llm = LLM(vl_checkpoint("qwen2_vl"), dtype="float32", max_model_len=160, block_size=8)
     params = SamplingParams(temperature=0, max_tokens=2)
     pictures = make_picture(1), make_picture(2), make_picture(1)
     found = [llm.generate(make_prompt(one, 3), params, use_tqdm=False)[0].num_cached_tokens for one in pictures]

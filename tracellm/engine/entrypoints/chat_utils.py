@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from tracellm.engine.entrypoints.chat_media import MultiModalItemTracker
     from tracellm.engine.multimodal.processing import BaseMultiModalProcessor
 
-__all__ = ["CONTENT_FORMATS", "Message", "apply_hf_chat_template", "parse_chat_messages", "split_conversations", "track_items"]
+__all__ = [
+    "CONTENT_FORMATS",
+    "Message",
+    "apply_hf_chat_template",
+    "parse_chat_messages",
+    "split_conversations",
+    "track_items",
+]
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`, and of parts

@@ -69,6 +69,22 @@ class InputPreprocessor:
         """
         return self._process_decoder_only_prompt(prompt, max_length)
 
+    def has_items(self, prompt: PromptType) -> bool:
+        """Return whether a prompt has images or sounds that the model may take."""
+        return self.mm_processor is not None and isinstance(prompt, Mapping) and bool(prompt.get("multi_modal_data"))
+
+    def tokenize_beside_items(self, prompt: PromptType) -> PromptType:
+        """Return a prompt with images or sounds as token ids, so that a thread can do the rest.
+
+        Raises:
+            InvalidRequestError: the prompt has no accepted form.
+        """
+        _validate_prompt(prompt)
+        assert isinstance(prompt, Mapping)
+        if "prompt_token_ids" in prompt:
+            return prompt
+        return {**prompt, "prompt_token_ids": self.tokenize_prompt(prompt["prompt"])}
+
     def get_eos_token_id(self) -> int | None:
         """Return the tokenizer's end-of-sequence token; None without a tokenizer."""
         return None if self.tokenizer is None else self.tokenizer.eos_token_id
@@ -105,7 +121,7 @@ class InputPreprocessor:
         """
         if self.mm_processor is None:
             raise InvalidRequestError(
-                f"The prompt has \"multi_modal_data\", but the model `{self.model_config.served_model_name}` takes text "
+                f'The prompt has "multi_modal_data", but the model `{self.model_config.served_model_name}` takes text '
                 "only."
             )
         if max_length is not None:
