@@ -87,7 +87,8 @@ def init_language_model(vllm_config: VllmConfig, prefix: str, architecture: str 
     """
     model_config = vllm_config.model_config
     text_config = copy(model_config.hf_text_config)
-    text_config.tie_word_embeddings = model_config.hf_config.tie_word_embeddings  # transformers has it outside only
+    if (tied := getattr(model_config.hf_config, "tie_word_embeddings", None)) is not None:
+        text_config.tie_word_embeddings = tied  # the setting of the whole model counts, as in transformers
     by_model_type = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text_config.model_type)
     architectures = [architecture] if architecture else text_config.architectures or [by_model_type]
     model_cls = resolve_model_cls(architectures)

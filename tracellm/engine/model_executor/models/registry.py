@@ -25,6 +25,7 @@ _MODELS = {
     "MistralForCausalLM": "llama",
     "OPTForCausalLM": "opt",
     "Phi3ForCausalLM": "phi3",
+    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
     "Qwen2VLForConditionalGeneration": "qwen2_vl",
