@@ -1,8 +1,8 @@
 """Qwen2-Audio: Whisper's encoder of sounds with a pooling layer, a projector, and Qwen2.
 
 A sound comes as a log-mel spectrogram, padded to 30 seconds: 3000 frames. Two convolutions halve the frames, the
-encoder attends over those of the sound without the padding, and pooling halves them again. Positions are those of a text.
-(https://arxiv.org/abs/2407.10759)
+encoder attends over those of the sound without the padding, and pooling halves them again. Positions are those of a
+text. (https://arxiv.org/abs/2407.10759)
 
 In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen2_audio.py, which takes
 transformers' encoder. Left out: embeddings as inputs, parallelism, quantization.
