@@ -5,6 +5,7 @@ Handshake, messages and threads are the usual ones.
 """
 
 import asyncio
+import gc
 import os
 import pickle
 import threading
@@ -81,6 +82,7 @@ class ThreadManager:
     def _run(self, *arguments: Any) -> None:
         try:
             self.core = self.core_class(*arguments)
+            gc.unfreeze()  # an engine core freezes its process, which here is that of all tests
             self.made.set()
             self.core.run_busy_loop()
         except SystemExit:

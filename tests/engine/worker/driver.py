@@ -161,7 +161,7 @@ class Driver:
             blocks = [self.free.pop() for _ in range(needed)]
             job.blocks += blocks
             if not job.is_known:
-                new.append(NewRequestData(req_id, job.prompt, job.params, (list(job.blocks),), job.computed))
+                new.append(NewRequestData(req_id, job.prompt, [], job.params, (list(job.blocks),), job.computed))
                 job.is_known = True
                 continue
             if job.is_preempted:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tracellm.engine.config import hf_config as hf
 from tracellm.engine.config.errors import EngineError, did_you_mean
 from tracellm.engine.config.libraries import import_libraries
+from tracellm.engine.config.multimodal import MultiModalConfig
 from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
-from tracellm.engine.config.validation import NUMBER, Rule, anything, verify
+from tracellm.engine.config.validation import NUMBER, Rule, all_are, anything, is_a, verify
 from tracellm.engine.config.vllm_config import (
     RECOMMENDED,
     CacheConfig,
@@ -26,6 +27,8 @@ from tracellm.engine.config.vllm_config import (
     SchedulerConfig,
     VllmConfig,
 )
+from tracellm.engine.multimodal.parse import MODALITIES
+from tracellm.engine.multimodal.registry import MULTIMODAL_REGISTRY
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +39,7 @@ __all__ = ["AsyncEngineArgs", "EngineArgs", "resolve_config"]
 
 _NONE_IS_DEFAULT = (
     *("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
-    *("hf_overrides", "override_generation_config"),
+    *("hf_overrides", "override_generation_config", "limit_mm_per_prompt"),
 )
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 _POLICIES = ("fcfs", "priority")
@@ -89,6 +92,17 @@ _RULES = (
     Rule("served_model_name", str, lambda v: bool(v.strip()), "a name, or None"),
     Rule("skip_tokenizer_init", bool, anything, "True or False"),
     Rule("enforce_eager", bool, anything, "True or False"),
+    Rule(
+        "limit_mm_per_prompt",
+        dict,
+        lambda v: all(name in MODALITIES and is_a(most, int) and most >= 0 for name, most in v.items()),
+        f"a dict of whole numbers by modality ({', '.join(MODALITIES)})",
+    ),
+    Rule("mm_processor_kwargs", dict, lambda v: all_are(str, bool)(list(v)), "a dict of arguments, or None"),
+    Rule("mm_processor_cache_gb", NUMBER, lambda v: v >= 0, "a number of GiB, at least 0"),
+    Rule("disable_chunked_mm_input", bool, anything, "True or False"),
+    Rule("allowed_local_media_path", str, anything, "a directory, or an empty string for none"),
+    Rule("allowed_media_domains", list, all_are(str, bool), "a list of host names, or None"),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
@@ -125,6 +139,17 @@ class EngineArgs:
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
     enforce_eager: bool = False
+    limit_mm_per_prompt: dict[str, int] = field(default_factory=dict)
+    """Maximum number of images and sounds in a prompt: `{"image": 2}`."""
+    mm_processor_kwargs: dict[str, Any] | None = None
+    """Arguments for the checkpoint's processor of images or sounds, such as `{"max_pixels": 200704}`."""
+    mm_processor_cache_gb: float = 4
+    disable_chunked_mm_input: bool = False
+    """Compute all tokens of an image or a sound in one step."""
+    allowed_local_media_path: str = ""
+    """Directory of the files that requests to a server may name."""
+    allowed_media_domains: list[str] | None = None
+    """Hosts from which a server may fetch images and sounds."""
     async_scheduling: bool | None = None
     """Schedule a step before the previous step's tokens are known; None is True on a GPU."""
     attention_backend: str | None = None
@@ -207,7 +232,7 @@ class EngineArgs:
         import_libraries("torch")
         hf_config = hf.get_config(model, self.hf_overrides)
         generation_config = str(self.generation_config)
-        return ModelConfig(
+        model_config = ModelConfig(
             model=model,
             tokenizer=hf.resolve_model(self.tokenizer) if self.tokenizer is not None else model,
             served_model_name=self.served_model_name or str(self.model),
@@ -227,6 +252,17 @@ class EngineArgs:
             skip_tokenizer_init=self.skip_tokenizer_init,
             enforce_eager=self.enforce_eager,
         )
+        if MULTIMODAL_REGISTRY.supports_multimodal_inputs(hf_config):
+            model_config.multimodal_config = MultiModalConfig(
+                limit_per_prompt=self.limit_mm_per_prompt,
+                mm_processor_kwargs=self.mm_processor_kwargs or {},
+                mm_processor_cache_gb=self.mm_processor_cache_gb,
+                allowed_local_media_path=self.allowed_local_media_path,
+                allowed_media_domains=self.allowed_media_domains or [],
+            )
+            most = MULTIMODAL_REGISTRY.get_max_tokens_per_item_by_modality(model_config)
+            model_config.max_tokens_per_mm_item = max(most.values(), default=0)
+        return model_config
 
     def create_scheduler_config(
         self, max_model_len: int, device: torch.device, usage_context: UsageContext

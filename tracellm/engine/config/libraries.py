@@ -13,9 +13,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Literal
 
-__all__ = ["import_libraries"]
+from tracellm.engine.config.errors import EngineError
+
+__all__ = ["import_libraries", "require_extra"]
 
 _NAMES = {"torch": (), "transformers": ("AutoConfig", "GenerationConfig", "PreTrainedTokenizerFast")}
 """Names that the engine uses; transformers imports the module behind a name when the name is read."""
@@ -65,3 +68,19 @@ def _short_waits() -> Iterator[None]:
         yield
     finally:
         del os.environ["GOMP_SPINCOUNT"]
+
+
+def require_extra(library: str, extra: str) -> ModuleType:
+    """Import and return a library that comes with an extra of this package.
+
+    Raises:
+        EngineError: it is not installed.
+    """
+    try:
+        return importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        if error.name != library:
+            raise
+        raise EngineError(
+            f"This needs {library}, which is not installed: pip install 'tracellm[{extra}]'."
+        ) from None

@@ -11,21 +11,20 @@ from typing import Any
 __all__ = ["UNSUPPORTED_ARGS"]
 
 _NONE_BY_DEFAULT = [
-    "additional_config", "all2all_backend", "allowed_media_domains", "code_revision", "collect_detailed_traces",
+    "additional_config", "all2all_backend", "code_revision", "collect_detailed_traces",
     "cuda_graph_sizes", "cudagraph_capture_sizes", "data_parallel_address", "data_parallel_rank",
     "data_parallel_rpc_port", "data_parallel_size_local", "data_parallel_start_rank", "default_mm_loras",
     "download_dir", "ec_transfer_config", "eplb_config", "hf_config_path", "hf_token", "io_processor_plugin",
-    "kv_events_config", "kv_offloading_backend", "kv_offloading_size", "kv_transfer_config", "limit_mm_per_prompt",
-    "logits_processor_pattern", "logits_processors", "mamba_block_size", "max_cpu_loras",
+    "kv_events_config", "kv_offloading_backend", "kv_offloading_size", "kv_transfer_config",     "logits_processor_pattern", "logits_processors", "mamba_block_size", "max_cpu_loras",
     "max_cudagraph_capture_size", "max_parallel_loading_workers", "media_io_kwargs", "mm_encoder_attn_backend",
-    "mm_processor_kwargs", "model_loader_extra_config", "otlp_traces_endpoint", "override_attention_dtype",
+    "model_loader_extra_config", "otlp_traces_endpoint", "override_attention_dtype",
     "override_pooler_config", "pooler_config", "quantization", "reasoning_parser", "reasoning_parser_plugin",
     "revision", "scheduler_cls", "show_hidden_metrics_for_version", "speculative_config", "tokenizer_revision",
     "video_pruning_rate",
 ]  # fmt: skip
 _FALSE_BY_DEFAULT = [
     "aggregate_engine_logging", "calculate_kv_scales", "data_parallel_external_lb", "data_parallel_hybrid_lb",
-    "disable_chunked_mm_input", "disable_mm_preprocessor_cache", "disable_nccl_for_dp_synchronization",
+    "disable_mm_preprocessor_cache", "disable_nccl_for_dp_synchronization",
     "disable_sliding_window", "enable_dbo", "enable_eplb", "enable_expert_parallel", "enable_lora",
     "enable_mm_embeds", "enable_multimodal_encoder_data_parallel", "enable_prompt_embeds", "enable_sleep_mode",
     "eplb_log_balancedness", "fully_sharded_loras", "interleave_mm_strings", "kv_sharing_fast_prefill",
@@ -35,7 +34,6 @@ _FALSE_BY_DEFAULT = [
 UNSUPPORTED_ARGS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(_NONE_BY_DEFAULT, (None,)),
     **dict.fromkeys(_FALSE_BY_DEFAULT, (False,)),
-    "allowed_local_media_path": ("",),
     "compilation_config": (None, 0),
     "config_format": ("auto", "hf"),
     "convert": ("auto", "none"),
@@ -70,7 +68,6 @@ UNSUPPORTED_ARGS: dict[str, tuple[Any, ...]] = {
     "max_loras": (1,),
     "max_num_partial_prefills": (1,),
     "mm_encoder_tp_mode": ("weights",),
-    "mm_processor_cache_gb": (4,),
     "mm_processor_cache_type": ("lru",),
     "mm_shm_cache_max_object_size_mb": (128,),
     "model_impl": ("auto", "vllm"),

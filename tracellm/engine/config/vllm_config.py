@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tracellm.engine.config.hf_config import get_hf_text_config
+from tracellm.engine.config.multimodal import MultiModalConfig
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +64,10 @@ class ModelConfig:
     """Use no tokenizer: prompts are token ids, outputs have no text."""
     enforce_eager: bool = False
     """Capture no CUDA graphs; see worker/cudagraphs.py."""
+    multimodal_config: MultiModalConfig | None = None
+    """Settings of images and sounds; None for a text model."""
+    max_tokens_per_mm_item: int = 0
+    """Largest number of tokens of an image or a sound; 0 for a text model."""
 
     @property
     def hf_text_config(self) -> PretrainedConfig:
@@ -148,10 +153,20 @@ class SchedulerConfig:
     """Order of the waiting queue: `fcfs` (first come, first served) or `priority`."""
     disable_hybrid_kv_cache_manager: bool = False
     """Keep all blocks in all layers of a model with sliding windows in some."""
+    disable_chunked_mm_input: bool = False
+    """Compute the tokens of an image or sound in one step, never in several chunks."""
+    max_num_encoder_input_tokens: int = field(init=False)
+    """Tokens of images and sounds to encode in a step: `max_num_batched_tokens`, or those of the largest one."""
+    encoder_cache_size: int = field(init=False)
+    """Tokens whose encoder outputs are kept: `max_num_batched_tokens`, or those of the largest image or sound."""
     async_scheduling: bool = False
     """Schedule a step before the previous step's tokens are known; see core/sched/async_scheduler.py."""
     async_scheduling_reason: AsyncSchedulingReason = "unasked"
     """Origin of the setting."""
+
+    def __post_init__(self) -> None:
+        self.max_num_encoder_input_tokens = self.max_num_batched_tokens
+        self.encoder_cache_size = self.max_num_batched_tokens
 
 
 @dataclass

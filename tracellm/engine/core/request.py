@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tracellm.engine.core.structured_output.request import StructuredOutputRequest
 from tracellm.engine.ipc.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreRequest, FinishReason
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ class Request:
 
     Compared by identity; `<` is the order of the priority policy.
 
-    vLLM: vllm/v1/request.py::Request. Left out: multimodal inputs, prompt embeddings, pooling, LoRA, speculative
-    tokens, KV transfer.
+    vLLM: vllm/v1/request.py::Request. Left out: prompt embeddings, pooling, LoRA, speculative tokens, KV transfer.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Request:
         eos_token_id: int | None,
         client_index: int = 0,
         arrival_time: float | None = None,
+        mm_features: list[MultiModalFeatureSpec] | None = None,
         priority: int = 0,
         block_hasher: Callable[["Request"], list["BlockHash"]] | None = None,
         trace_headers: Mapping[str, str] | None = None,
@@ -106,6 +107,9 @@ class Request:
         self.num_prompt_tokens = len(prompt_token_ids)
         self._output_token_ids: list[int] = []
         self._all_token_ids = prompt_token_ids.copy()
+        self.mm_features = mm_features or []
+        """Images and sounds of the prompt, in its order."""
+        self.has_encoder_inputs = bool(self.mm_features)
 
         self.num_computed_tokens = 0
         """Tokens whose keys and values are in the KV cache, or will be after the running step."""
@@ -138,6 +142,7 @@ class Request:
             eos_token_id=request.eos_token_id,
             client_index=request.client_index,
             arrival_time=request.arrival_time,
+            mm_features=request.mm_features,
             priority=request.priority,
             block_hasher=block_hasher,
             trace_headers=request.trace_headers,
@@ -167,6 +172,10 @@ class Request:
     def num_output_tokens(self) -> int:
         """Number of generated tokens."""
         return len(self._output_token_ids)
+
+    def get_num_encoder_tokens(self, input_id: int) -> int:
+        """Return the number of tokens that stand for the item with this index."""
+        return self.mm_features[input_id].mm_position.length
 
     def append_output_token_ids(self, token_ids: int | list[int]) -> None:
         """Append generated tokens, and the hashes of the blocks that they complete."""

@@ -1,7 +1,6 @@
 """Chat: from the messages of a conversation to a prompt, by filling in the tokenizer's chat template.
 
-vLLM: vllm/entrypoints/chat_utils.py. Left out: media, the templates that come with vLLM, and detection of the content
-format that a template takes.
+vLLM: vllm/entrypoints/chat_utils.py. Left out: the templates that come with vLLM.
 """
 
 from __future__ import annotations
@@ -15,10 +14,15 @@ from tracellm.engine.config.errors import InvalidRequestError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["CONTENT_FORMATS", "Message", "apply_hf_chat_template", "parse_chat_messages", "split_conversations"]
+    from tracellm.engine.entrypoints.chat_media import MultiModalItemTracker
+    from tracellm.engine.multimodal.processing import BaseMultiModalProcessor
+
+__all__ = ["CONTENT_FORMATS", "Message", "apply_hf_chat_template", "parse_chat_messages", "split_conversations", "track_items"]
 
 Message = Mapping[str, Any]
-"""`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`."""
+"""`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`, and of parts
+with images and sounds.
+"""
 
 CONTENT_FORMATS = ("auto", "string", "openai")
 
@@ -40,10 +44,30 @@ def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]
     )
 
 
-def parse_chat_messages(messages: list[Message], content_format: str = "auto") -> list[dict[str, Any]]:
-    """Validate a conversation and convert all contents to one text, or under `openai` to lists of text parts.
+def track_items(
+    mm_processor: BaseMultiModalProcessor | None, content_format: str, chat_template: str | None
+) -> tuple[MultiModalItemTracker | None, str]:
+    """Return the tracker for a conversation's images and sounds, None for a text model, and the content format.
 
-    An assistant's message may have `tool_calls` instead of a content; their arguments become dicts.
+    `auto` is `openai` for a model with images or sounds whose template goes through the parts itself, else `string`.
+    """
+    if mm_processor is None:
+        return None, content_format
+    from tracellm.engine.entrypoints.chat_media import MultiModalItemTracker, takes_parts
+
+    if content_format == "auto" and takes_parts(chat_template or ""):
+        content_format = "openai"
+    return MultiModalItemTracker(mm_processor), content_format
+
+
+def parse_chat_messages(
+    messages: list[Message], content_format: str = "auto", items: MultiModalItemTracker | None = None
+) -> list[dict[str, Any]]:
+    """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
+
+    An assistant's message may have `tool_calls` instead of a content; their arguments become dicts. Images and sounds
+    go to `items`. In their place is `{"type": "image"}` under `openai`; otherwise their placeholders come before the
+    message's text.
 
     Raises:
         InvalidRequestError: names the invalid message.
@@ -54,10 +78,14 @@ def parse_chat_messages(messages: list[Message], content_format: str = "auto") -
         )
     if not messages:
         raise InvalidRequestError("The conversation is empty: it needs at least one message.")
-    return [_parse_message(f"messages[{index}]", message, content_format) for index, message in enumerate(messages)]
+    return [
+        _parse_message(f"messages[{index}]", message, content_format, items) for index, message in enumerate(messages)
+    ]
 
 
-def _parse_message(label: str, message: Message, content_format: str) -> dict[str, Any]:
+def _parse_message(
+    label: str, message: Message, content_format: str, items: MultiModalItemTracker | None
+) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise InvalidRequestError(f"{label} must have `role` and `content`, got {type(message).__name__}.")
     role = message.get("role")
@@ -66,26 +94,41 @@ def _parse_message(label: str, message: Message, content_format: str) -> dict[st
     parsed: dict[str, Any] = {**message, "role": role}
     if tool_calls := message.get("tool_calls"):
         parsed["tool_calls"] = _parse_tool_calls(label, tool_calls)
-    texts = _parse_content(label, message.get("content"), optional=bool(tool_calls))
+    parts = _parse_content(label, message.get("content"), items, optional=bool(tool_calls))
     if content_format == "openai":
-        parsed["content"] = [{"type": "text", "text": text} for text in texts]
+        parsed["content"] = [{key: value for key, value in part.items() if key != "placeholder"} for part in parts]
     else:
-        parsed["content"] = "\n".join(texts)
+        placeholders = [part["placeholder"] for part in parts if "placeholder" in part]
+        parsed["content"] = "\n".join([*placeholders, *(part["text"] for part in parts if part["type"] == "text")])
     return parsed
 
 
-def _parse_content(label: str, content: object, *, optional: bool) -> list[str]:
-    """Return the texts of a content, which is one text or a list of parts."""
+def _parse_content(
+    label: str, content: object, items: MultiModalItemTracker | None, *, optional: bool
+) -> list[dict[str, str]]:
+    """Return the parts of a content, which is one text or a list of parts.
+
+    Each is `{"type": "text", "text": ...}`, or `{"type": modality, "placeholder": ...}`.
+    """
     if isinstance(content, str):
-        return [content]
+        return [{"type": "text", "text": content}]
     if content is None and optional:
         return []
     if not isinstance(content, (list, tuple)):
         raise InvalidRequestError(f"{label} needs a `content` that is text, got {type(content).__name__}.")
-    for part in content:
-        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+    parts: list[dict[str, str]] = []
+    for index, part in enumerate(content):
+        if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+            parts.append({"type": "text", "text": part["text"]})
+        elif items is None or not isinstance(part, Mapping):
             raise InvalidRequestError(f"{label}: only text parts are supported, got {str(part)[:60]}.")
-    return [part["text"] for part in content]
+        else:
+            try:
+                modality = items.add(part)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(f"{label}.content[{index}]: {error}") from None
+            parts.append({"type": modality, "placeholder": items.placeholder(modality)})
+    return parts
 
 
 def _parse_tool_calls(label: str, tool_calls: object) -> list[dict[str, Any]]:

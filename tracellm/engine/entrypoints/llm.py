@@ -28,6 +28,7 @@ from tracellm.engine.entrypoints.chat_utils import (
     apply_hf_chat_template,
     parse_chat_messages,
     split_conversations,
+    track_items,
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
 from tracellm.engine.frontend.llm_engine import LLMEngine
@@ -304,14 +305,21 @@ class LLM:
             "tools": tools,
             **variables,
         }
+        preprocessor = self.processor.input_preprocessor
         prompts: list[PromptType] = []
         for index, conversation in enumerate(conversations):
             with _labeled_errors(f"conversations[{index}]" if is_batch else ""):
-                parsed = parse_chat_messages(conversation, chat_template_content_format)
+                items, content_format = track_items(
+                    preprocessor.mm_processor,
+                    chat_template_content_format,
+                    variables.get("chat_template") or chat_template or tokenizer.chat_template,
+                )
+                parsed = parse_chat_messages(conversation, content_format, items)
                 text = apply_hf_chat_template(tokenizer, parsed, **template_arguments)
                 # The template writes the special tokens itself.
-                token_ids = self.processor.input_preprocessor.tokenize_prompt(text, add_special_tokens=False)
-            prompts.append({"prompt": text, "prompt_token_ids": token_ids})
+                token_ids = preprocessor.tokenize_prompt(text, add_special_tokens=False)
+            prompt = {"prompt": text, "prompt_token_ids": token_ids}
+            prompts.append(prompt if items is None else prompt | items.prompt_fields())
         return prompts
 
     def _validate_and_add_requests(

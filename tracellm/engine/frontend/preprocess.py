@@ -1,10 +1,11 @@
 """Preprocessing of prompts: from any accepted form to token ids. The `Processor` calls it once per request.
 
 A prompt is a string, `{"prompt": text}`, or `{"prompt_token_ids": [...]}`, optionally with `"prompt"` as the ids' text.
+`"multi_modal_data"` beside them has images and sounds, for which the text has placeholders.
 `truncate_prompt_tokens` applies to text only; token ids, and so the conversations of `LLM.chat`, are taken unchanged,
 as in vLLM 0.11.1.
 
-vLLM: vllm/inputs/preprocess.py::InputPreprocessor. Left out: encoder-decoder models, multimodal input, embeddings.
+vLLM: vllm/inputs/preprocess.py::InputPreprocessor. Left out: encoder-decoder models, embeddings.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from tracellm.engine.config.errors import InvalidRequestError, did_you_mean
 from tracellm.engine.config.vllm_config import ModelConfig
+from tracellm.engine.multimodal.registry import MULTIMODAL_REGISTRY
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+    from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, MultiModalInputs
 
 __all__ = ["InputPreprocessor", "PromptBounds", "PromptType", "TokenInputs", "get_prompt_text"]
 
 PromptType: TypeAlias = str | Mapping[str, Any]
 
 _FORMS = 'a string, {"prompt": text} or {"prompt_token_ids": [ids]}'
-_KEYS = ("prompt", "prompt_token_ids")
-_UNSUPPORTED_KEYS = ("cache_salt", "mm_processor_kwargs", "multi_modal_data", "multi_modal_uuids", "prompt_embeds")
+_MULTIMODAL_KEYS = ("multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids")
+_KEYS = ("prompt", "prompt_token_ids", *_MULTIMODAL_KEYS)
+_UNSUPPORTED_KEYS = ("cache_salt", "prompt_embeds")
 _CHARS_PER_TOKEN = 8  # per token of the model's length; shorter texts are tokenized without a check
 _SPLITTERS = ("ByteLevel", "Digits", "Split")  # pre-tokenizers that keep all of a text, unless Split removes
 
@@ -50,12 +55,17 @@ class InputPreprocessor:
         """Create it; without a tokenizer (`skip_tokenizer_init`), prompts must be token ids."""
         self.model_config = model_config
         self.tokenizer = tokenizer
+        self.mm_processor: BaseMultiModalProcessor | None = None
+        """Processor of images and sounds; None for a text model."""
+        if model_config.multimodal_config is not None:
+            self.mm_processor = MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer)
 
-    def preprocess(self, prompt: PromptType, max_length: int | None = None) -> TokenInputs:
+    def preprocess(self, prompt: PromptType, max_length: int | None = None) -> TokenInputs | MultiModalInputs:
         """Convert a prompt to token ids; a text is cut to its last `max_length` tokens.
 
         Raises:
-            InvalidRequestError: the prompt has no accepted form, or is text of far too many characters.
+            InvalidRequestError: the prompt has no accepted form, or is text of far too many characters, or an image or
+                a sound cannot be used.
         """
         return self._process_decoder_only_prompt(prompt, max_length)
 
@@ -68,16 +78,46 @@ class InputPreprocessor:
         assert self.tokenizer is not None
         return PromptBounds(self.tokenizer)
 
-    def _process_decoder_only_prompt(self, prompt: PromptType, max_length: int | None) -> TokenInputs:
+    def _process_decoder_only_prompt(
+        self, prompt: PromptType, max_length: int | None
+    ) -> TokenInputs | MultiModalInputs:
         return self._prompt_to_llm_inputs(prompt, max_length)
 
-    def _prompt_to_llm_inputs(self, prompt: PromptType, max_length: int | None) -> TokenInputs:
+    def _prompt_to_llm_inputs(self, prompt: PromptType, max_length: int | None) -> TokenInputs | MultiModalInputs:
         _validate_prompt(prompt)
         if isinstance(prompt, str):
-            return self._process_text(prompt, max_length)
+            inputs = self._process_text(prompt, max_length)
+        elif prompt.get("multi_modal_data"):
+            return self._process_multimodal(prompt, max_length)
+        elif "prompt_token_ids" in prompt:
+            inputs = self._process_tokens(prompt["prompt_token_ids"])
+        else:
+            inputs = self._process_text(prompt["prompt"], max_length)
+        if self.mm_processor is not None:
+            self.mm_processor.validate_placeholders(inputs["prompt_token_ids"], {})
+        return inputs
+
+    def _process_multimodal(self, prompt: Mapping[str, Any], max_length: int | None) -> MultiModalInputs:
+        """Convert a prompt with images or sounds.
+
+        Raises:
+            InvalidRequestError: the model takes none, an item cannot be used, or the prompt would be cut.
+        """
+        if self.mm_processor is None:
+            raise InvalidRequestError(
+                f"The prompt has \"multi_modal_data\", but the model `{self.model_config.served_model_name}` takes text "
+                "only."
+            )
+        if max_length is not None:
+            raise InvalidRequestError("`truncate_prompt_tokens` cannot be used for a prompt with images or sounds.")
         if "prompt_token_ids" in prompt:
-            return self._process_tokens(prompt["prompt_token_ids"])
-        return self._process_text(prompt["prompt"], max_length)
+            token_ids = self._process_tokens(prompt["prompt_token_ids"])["prompt_token_ids"]
+        else:
+            token_ids = self.tokenize_prompt(prompt["prompt"])
+        mm_kwargs = self.mm_processor.config.mm_processor_kwargs | dict(prompt.get("mm_processor_kwargs") or {})
+        return self.mm_processor.apply(
+            token_ids, prompt["multi_modal_data"], mm_kwargs, prompt.get("multi_modal_uuids")
+        )
 
     def _process_text(self, text: str, max_length: int | None) -> TokenInputs:
         return TokenInputs(prompt_token_ids=self.tokenize_prompt(text, max_length=max_length))
@@ -156,6 +196,9 @@ def _validate_prompt(prompt: object) -> None:
         if key not in _KEYS + _UNSUPPORTED_KEYS:
             hint = did_you_mean(str(key), _KEYS)
             raise InvalidRequestError(f"The prompt has an unknown key {key!r}.{hint} It must be {_FORMS}.")
+    for key in _MULTIMODAL_KEYS:
+        if not isinstance(prompt.get(key) or {}, Mapping):
+            raise InvalidRequestError(f'"{key}" must be a dict, got {_describe(prompt[key])}.')
     text = prompt.get("prompt")
     if text is None and "prompt_token_ids" not in prompt:
         raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.")

@@ -2,7 +2,7 @@
 
 Rejects a request that cannot be served before the engine core gets it.
 
-vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA, multimodal input.
+vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.vllm_config import VllmConfig
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from tracellm.engine.core.structured_output.backend_guidance import GuidanceBackend
+    from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
 __all__ = ["Processor"]
 
@@ -64,7 +65,7 @@ class Processor:
         return EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=inputs["prompt_token_ids"],
-            mm_features=None,
+            mm_features=cast("list[MultiModalFeatureSpec] | None", inputs.get("mm_features")),
             sampling_params=sampling_params,
             pooling_params=None,
             eos_token_id=eos_token_id,

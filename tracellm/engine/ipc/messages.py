@@ -3,7 +3,7 @@
 An `EngineCoreRequest` goes in (LLMEngine -> client -> EngineCore), and every step returns `EngineCoreOutputs`. They are
 msgspec structs of plain values and arrays. Between processes a struct is encoded as the list of its fields
 (serial_utils.py), so the structs have all fields of vLLM 0.11.1 in its order. Fields for features that tracellm lacks
-(multimodal input, LoRA, pooling, data parallelism) can only be None or 0.
+(LoRA, pooling, data parallelism) can only be None or 0.
 
 vLLM: vllm/v1/engine/__init__.py. Left out: the messages that reconfigure data parallelism.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tracellm.engine.metrics.stats import SchedulerStats
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
@@ -54,8 +55,8 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     request_id: str
     prompt_token_ids: list[int]
     """vLLM allows None, for a prompt of embeddings."""
-    mm_features: None
-    """For multimodal input."""
+    mm_features: list[MultiModalFeatureSpec] | None
+    """Images and sounds of the prompt, in its order; None without any."""
     sampling_params: SamplingParams
     """vLLM allows None, for pooling."""
     pooling_params: None

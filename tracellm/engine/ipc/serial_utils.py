@@ -7,7 +7,8 @@ the format of vLLM 0.11.1.
 
 Messages are never pickled: both sides refuse everything but plain values and arrays, so received bytes cannot run code.
 
-vLLM: vllm/v1/serial_utils.py. Left out: pickle (there with VLLM_ALLOW_INSECURE_SERIALIZATION), multimodal input.
+vLLM: vllm/v1/serial_utils.py. Left out: pickle (there with VLLM_ALLOW_INSECURE_SERIALIZATION), nested
+tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from msgspec import msgpack
 
 from tracellm.engine.config.errors import EngineError, first_line
 from tracellm.engine.ipc.messages import UtilityResult
-from tracellm.engine.worker.model_runner_output import import_array_types
+from tracellm.engine.multimodal import inputs
+from tracellm.engine.worker import model_runner_output
 
 __all__ = ["MsgpackDecoder", "MsgpackEncoder", "bytestr"]
 
@@ -139,7 +141,8 @@ class MsgpackDecoder:
 
         `share_mem=False` copies arrays out of their frames.
         """
-        import_array_types()
+        model_runner_output.import_array_types()
+        inputs.import_array_types()
         self.share_mem = share_mem
         self.type = t
         types = () if t is None else (t,)
@@ -165,13 +168,15 @@ class MsgpackDecoder:
         finally:
             self.aux_buffers = ()
 
-    def dec_hook(self, t: type, obj: Any) -> Any:
+    def dec_hook(self, t: Any, obj: Any) -> Any:
         """Create an object of type `t`, which msgspec does not support, from its encoding.
 
         Raises:
             TypeError: `t` is not supported.
             ValueError: the encoding is invalid.
         """
+        if t is inputs.Array:
+            return self._decode_array(obj)
         if issubclass(t, np.ndarray):
             return self._decode_ndarray(obj)
         if issubclass(t, torch.Tensor):
@@ -188,6 +193,11 @@ class MsgpackDecoder:
         if code != CUSTOM_TYPE_RAW_VIEW:
             raise ValueError(f"extension {code} is not supported")
         return data
+
+    def _decode_array(self, encoded: Any) -> torch.Tensor | np.ndarray:
+        """Decode a tensor or an array, as the name of its dtype has it: `float32` or `<f4`."""
+        name, _, _ = _parts(encoded, 3, "an array")
+        return self._decode_tensor(encoded) if name in _torch_dtypes() else self._decode_ndarray(encoded)
 
     def _decode_ndarray(self, encoded: Any) -> np.ndarray:
         name, shape, data = _parts(encoded, 3, "an array")

@@ -1,1 +1,6 @@
-"""Images and sound in a request: their data structures. vLLM: vllm/multimodal."""
+"""Images and sounds in requests: their data, and the processors that make it.
+
+Nothing is imported here, so that an engine without images and sounds loads none of it.
+
+vLLM: vllm/multimodal.
+"""

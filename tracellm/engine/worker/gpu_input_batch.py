@@ -3,7 +3,7 @@
 A `CachedRequestState` has the state of one request, from its first step to its end. `InputBatch` holds the requests of
 the current step, one row each, in arrays from which a step's inputs are gathered without a loop over tokens.
 
-vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, pooling, multimodal inputs, speculative tokens.
+vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, pooling, speculative tokens.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tracellm.engine.core.sched.output import NewRequestData
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 from tracellm.engine.sample.logits_processor import BatchUpdate, LogitsProcessors
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampling_params import SamplingParams, SamplingType
@@ -36,6 +37,12 @@ class CachedRequestState:
     num_computed_tokens: int
     """Tokens whose keys and values are in the KV cache."""
     output_token_ids: list[int] = field(default_factory=list)
+    mm_features: list[MultiModalFeatureSpec] = field(default_factory=list)
+    """Images and sounds of the prompt."""
+    mrope_positions: np.ndarray | None = None
+    """int64 [3, prompt]: positions of the prompt's tokens in three dimensions, for models that have them."""
+    mrope_position_delta: int = 0
+    """Distance of a generated token's position, the same in all dimensions, from its index."""
 
     @classmethod
     def from_new_request(cls, new: NewRequestData, device: torch.device) -> "CachedRequestState":
@@ -51,6 +58,7 @@ class CachedRequestState:
             generator=generator,
             block_ids=tuple(list(blocks) for blocks in new.block_ids),
             num_computed_tokens=new.num_computed_tokens,
+            mm_features=new.mm_features,
         )
 
     @property

@@ -5,13 +5,12 @@ In a request's life: every step, in two calls. `execute_model` is the forward pa
 the logits for `sample_tokens`: `_sample` -> `_bookkeeping_sync`. Between the two, while the device computes, the
 scheduler finds the tokens that the grammars allow.
 
-vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out: multimodal
-inputs, speculative tokens, parallelism, warm-up.
+vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out:
+speculative tokens, parallelism, warm-up.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -25,15 +24,18 @@ from tracellm.engine.core.structured_output.utils import apply_grammar_bitmask
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.forward_context import set_forward_context
 from tracellm.engine.model_executor.model_loader import DefaultModelLoader
+from tracellm.engine.model_executor.models.interfaces import SupportsMRoPE, SupportsMultiModal
 from tracellm.engine.model_executor.models.utils import CausalLM
 from tracellm.engine.model_executor.ops import make_ops, using_ops
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.worker.async_output import AsyncGPUModelRunnerOutput, StepTensors, fill_output, placeholder
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
-from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, GraphChoice, get_capture_sizes, get_eager_reason
+from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, get_eager_reason
+from tracellm.engine.worker.encoder_runner import EncoderRunner, MRopePositions
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.memory import explain_out_of_memory
+from tracellm.engine.worker.model_runner_inputs import ExecuteModelState, PreparedInputs
 from tracellm.engine.worker.model_runner_output import (
     EMPTY_MODEL_RUNNER_OUTPUT,
     LogprobsTensors,
@@ -42,40 +44,7 @@ from tracellm.engine.worker.model_runner_output import (
 )
 from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
 
-__all__ = ["ExecuteModelState", "GPUModelRunner", "PreparedInputs"]
-
-
-@dataclass
-class PreparedInputs:
-    """Inputs of a step: T tokens of R requests, one request after the other in the order of the batch's rows."""
-
-    input_ids: Tensor
-    """int32 [T]."""
-    positions: Tensor
-    """int64 [T]: position of each token in its request, from 0."""
-    num_scheduled_tokens: np.ndarray
-    """int32 [R]."""
-    sampling_rows: list[int]
-    """Rows that get a new token: those whose tokens are all computed after this step."""
-    logits_indices: Tensor
-    """int64 [R]: index of each row's last token among the T."""
-    cudagraph: GraphChoice | None
-    """Choice of a CUDA graph for the step; None if this engine has none."""
-
-    @property
-    def graph_size(self) -> int | None:
-        """Requests in the graph to replay, including padding; None if the step runs eagerly."""
-        return None if self.cudagraph is None else self.cudagraph.size
-
-
-class ExecuteModelState(NamedTuple):
-    """Results of `execute_model` for `sample_tokens`. vLLM: gpu_model_runner.py::ExecuteModelState."""
-
-    inputs: PreparedInputs
-    logits: Tensor
-    """[R, vocabulary], in the model's dtype."""
-    hidden_states: Tensor
-    """[T, hidden]."""
+__all__ = ["GPUModelRunner"]
 
 
 class GPUModelRunner:
@@ -99,6 +68,10 @@ class GPUModelRunner:
         """Requests that were scheduled and have not ended, in the batch or preempted."""
         generator = torch.Generator(device).manual_seed(self.model_config.seed)
         self.sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
+        self.encoder_runner: EncoderRunner | None = None
+        """Encoders of images and sounds; None for a text model."""
+        self.mrope_positions: MRopePositions | None = None
+        """Positions in three dimensions; None for a model with plain ones."""
         self.kv_caches: list[Tensor] = []
         self.kv_cache_groups: list[KVCacheGroupSpec] = []
         self.attn_metadata_builders: list[AttentionMetadataBuilder] = []
@@ -146,6 +119,10 @@ class GPUModelRunner:
         with using_ops(self.ops):
             self.model = DefaultModelLoader().load_model(self.vllm_config)
         self.ops.prepare_weights(self.model)
+        if isinstance(self.model, SupportsMultiModal):
+            self.encoder_runner = EncoderRunner(self.model, self.device, self.model_config.dtype)
+        if isinstance(self.model, SupportsMRoPE):
+            self.mrope_positions = MRopePositions(self.model, self.device)
 
     @torch.inference_mode()
     def profile_run(self) -> None:
@@ -254,7 +231,8 @@ class GPUModelRunner:
         if self.inputs_copied is not None:
             self.inputs_copied.record()
         with set_forward_context(attn_metadata):
-            hidden_states = self._model_forward(inputs.input_ids, inputs.positions, inputs.graph_size)
+            inputs_embeds = self._preprocess(scheduler_output, inputs)
+            hidden_states = self._model_forward(inputs.input_ids, inputs.positions, inputs.graph_size, inputs_embeds)
         logits = self.model.compute_logits(hidden_states[inputs.logits_indices])
         self.execute_model_state = ExecuteModelState(inputs, logits, hidden_states)
         return None
@@ -271,6 +249,8 @@ class GPUModelRunner:
         for req_id in batch.req_id_to_index.keys() - scheduled | cached.resumed_req_ids:
             batch.remove_request(req_id)
 
+        if self.encoder_runner is not None:
+            self.encoder_runner.free(scheduler_output.free_encoder_mm_hashes)
         to_add: list[CachedRequestState] = []
         for new in scheduler_output.scheduled_new_reqs:
             request = self.requests[new.req_id] = CachedRequestState.from_new_request(new, self.device)
@@ -279,6 +259,8 @@ class GPUModelRunner:
                 self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(
                     new.prompt_token_ids, num_logprobs
                 )
+            if self.mrope_positions is not None:
+                self.mrope_positions.add_request(request)
             to_add.append(request)
 
         rows: list[int] = []  # rows of the requests that were in the step before, too
@@ -407,12 +389,41 @@ class GPUModelRunner:
             attn_metadata |= dict.fromkeys(group.layer_names, metadata)
         return attn_metadata
 
-    def _model_forward(self, input_ids: Tensor, positions: Tensor, graph_size: int | None = None) -> Tensor:
-        """Run the model on ids and positions [T], or replay its graph of this size; hidden states [T, hidden]."""
+    def _preprocess(self, scheduler_output: SchedulerOutput, inputs: PreparedInputs) -> Tensor | None:
+        """Encode the step's images and sounds, and set M-RoPE positions.
+
+        Returns:
+            The vectors [T, hidden] of the step's tokens, or None if the model looks all of them up by their ids.
+        """
+        if self.encoder_runner is None:
+            return None
+        self._execute_mm_encoder(scheduler_output)
+        step = self.input_batch.req_ids, inputs.num_scheduled_tokens.tolist(), self.requests
+        if self.mrope_positions is not None:
+            inputs.positions = self.mrope_positions.gather(*step)
+        return self.encoder_runner.get_inputs_embeds(inputs.input_ids, *self.encoder_runner.gather(*step))
+
+    def _execute_mm_encoder(self, scheduler_output: SchedulerOutput) -> None:
+        """Encode the items that the scheduler has chosen."""
+        if self.encoder_runner is not None and scheduler_output.scheduled_encoder_inputs:
+            self.encoder_runner.execute(scheduler_output.scheduled_encoder_inputs, self.requests)
+
+    def _model_forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        graph_size: int | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        """Run the model on ids and positions [T], or replay its graph of this size; hidden states [T, hidden].
+
+        `inputs_embeds` [T, hidden] replace the ids' vectors.
+        """
         if graph_size is not None:
             assert self.cudagraphs is not None
             return self.cudagraphs.replay(graph_size)[: len(input_ids)]
-        hidden_states: Tensor = self.model(input_ids, positions)
+        further = {} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
+        hidden_states: Tensor = self.model(input_ids, positions, **further)
         return hidden_states
 
     # -- a step: sampling ---------------------------------------------------------------------------------------------

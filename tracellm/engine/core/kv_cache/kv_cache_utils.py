@@ -4,8 +4,8 @@ A `KVCacheBlock` is bookkeeping: an id, a reference count and a hash. The keys a
 that id. Hashes are computed when a request arrives and when it grows (`Request.block_hashes`), groups and sizes at
 start-up.
 
-vLLM: vllm/v1/core/kv_cache_utils.py. Left out: hashes of multimodal inputs, LoRA names and cache salts; several
-workers; layers that store keys and values of different shapes.
+vLLM: vllm/v1/core/kv_cache_utils.py. Left out: hashes of LoRA names and cache salts; several workers; layers
+that store keys and values of different shapes.
 """
 
 import hashlib
@@ -36,6 +36,7 @@ __all__ = [
     "check_enough_kv_cache_memory",
     "check_request_fits",
     "estimate_max_model_len",
+    "generate_block_hash_extra_keys",
     "get_block_hash",
     "get_bytes_per_block",
     "get_kv_cache_config",
@@ -171,8 +172,53 @@ PYTHONHASHSEED."""
 _MIB = 1024 * 1024
 
 
-def hash_block_tokens(parent_block_hash: BlockHash | None, curr_block_token_ids: Sequence[int]) -> BlockHash:
-    """Return the SHA-256 of the parent's hash and the block's own tokens.
+def _gen_mm_extra_hash_keys(
+    request: Request, start_token_idx: int, end_token_idx: int, start_mm_idx: int
+) -> tuple[list[str], int]:
+    """See `generate_block_hash_extra_keys`."""
+    extra_keys = []
+    for index in range(start_mm_idx, len(request.mm_features)):
+        feature = request.mm_features[index]
+        start = feature.mm_position.offset
+        end = start + feature.mm_position.length
+        if start >= end_token_idx:
+            return extra_keys, index
+        if end > start_token_idx:
+            extra_keys.append(feature.identifier)
+        if end > end_token_idx:
+            return extra_keys, index
+    return extra_keys, len(request.mm_features)
+
+
+def generate_block_hash_extra_keys(
+    request: Request, start_token_idx: int, end_token_idx: int, start_mm_idx: int
+) -> tuple[tuple[str, ...] | None, int]:
+    """Return what distinguishes a block besides its tokens: the identifiers of the items that overlap it.
+
+    All placeholder tokens of images are alike, so the tokens of two prompts can be equal and their images not.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::generate_block_hash_extra_keys. In a block that generated tokens complete,
+    vLLM 0.11.1 regards only the last item of the prompt.
+
+    Args:
+        request: the request.
+        start_token_idx: first token of the block.
+        end_token_idx: first token after it.
+        start_mm_idx: index of the first item that can overlap the block.
+
+    Returns:
+        The identifiers, or None without any; and `start_mm_idx` of the next block.
+    """
+    mm_extra_keys, new_start_mm_idx = _gen_mm_extra_hash_keys(request, start_token_idx, end_token_idx, start_mm_idx)
+    return tuple(mm_extra_keys) or None, new_start_mm_idx
+
+
+def hash_block_tokens(
+    parent_block_hash: BlockHash | None,
+    curr_block_token_ids: Sequence[int],
+    extra_keys: tuple[str, ...] | None = None,
+) -> BlockHash:
+    """Return the SHA-256 of the parent's hash, the block's own tokens, and its extra keys.
 
     Keys and values of a token depend on all tokens before it. Two blocks hold the same numbers exactly if they and all
     blocks before them hold the same tokens, and the chain of hashes expresses that.
@@ -180,9 +226,12 @@ def hash_block_tokens(parent_block_hash: BlockHash | None, curr_block_token_ids:
     Args:
         parent_block_hash: hash of the preceding block; None for a first block.
         curr_block_token_ids: the `block_size` tokens of the block.
+        extra_keys: from `generate_block_hash_extra_keys`; None for a block of text.
     """
     digest = hashlib.sha256(NONE_HASH if parent_block_hash is None else parent_block_hash)
     digest.update(array("q", curr_block_token_ids).tobytes())
+    for key in extra_keys or ():
+        digest.update(hashlib.sha256(key.encode()).digest())
     return BlockHash(digest.digest())
 
 
@@ -195,9 +244,10 @@ def get_request_block_hasher(block_size: int) -> Callable[[Request], list[BlockH
         if start + block_size > end:
             return []
         parent = hashes[-1] if hashes else None
-        new_hashes = []
+        new_hashes, mm_idx = [], 0
         for index in range(start, end - block_size + 1, block_size):
-            parent = hash_block_tokens(parent, request.all_token_ids[index : index + block_size])
+            keys, mm_idx = generate_block_hash_extra_keys(request, index, index + block_size, mm_idx)
+            parent = hash_block_tokens(parent, request.all_token_ids[index : index + block_size], keys)
             new_hashes.append(parent)
         return new_hashes
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracellm.engine.core.request import Request
 from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ __all__ = ["CachedRequestData", "GrammarOutput", "NewRequestData", "SchedulerOut
 class NewRequestData:
     """A request that is scheduled for the first time.
 
-    vLLM: vllm/v1/core/sched/output.py::NewRequestData. Left out: multimodal features, pooling, LoRA, prompt embeddings.
+    vLLM: vllm/v1/core/sched/output.py::NewRequestData. Left out: pooling, LoRA, prompt embeddings.
     """
 
     req_id: str
     prompt_token_ids: list[int]
+    mm_features: list[MultiModalFeatureSpec]
+    """Images and sounds of the prompt, in its order."""
     sampling_params: SamplingParams
     block_ids: tuple[list[int], ...]
     """All its blocks, one list per KV cache group."""
@@ -43,6 +46,7 @@ class NewRequestData:
         return cls(
             req_id=request.request_id,
             prompt_token_ids=request.prompt_token_ids,
+            mm_features=request.mm_features,
             sampling_params=request.sampling_params,
             block_ids=block_ids,
             num_computed_tokens=request.num_computed_tokens,
@@ -88,8 +92,7 @@ class CachedRequestData:
 class SchedulerOutput:
     """One step: the requests that run, with their tokens and blocks, and the reasons for all others.
 
-    vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, encoder inputs, connectors.
-    Added: `not_scheduled`, `cut_short`, `waiting_reason`.
+    vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, connectors. Added: `not_scheduled`, `cut_short`, `waiting_reason`.
     """
 
     scheduled_new_reqs: list[NewRequestData]
@@ -101,6 +104,11 @@ class SchedulerOutput:
     """Counts `num_common_prefix_blocks`; valid until the step's `Scheduler.update_from_output`."""
     finished_req_ids: set[str]
     """Requests that ended since the previous step; the workers drop them."""
+    scheduled_encoder_inputs: dict[str, list[int]] = field(default_factory=dict)
+    """Images and sounds to encode, as indices into the request's `mm_features`. A request that was preempted in this
+    step can be among them, if another one uses its item."""
+    free_encoder_mm_hashes: list[str] = field(default_factory=list)
+    """Identifiers whose encoder outputs the workers drop, before they encode the items of this step."""
     not_scheduled: dict[str, NotScheduledReason] = field(default_factory=dict)
     """Requests that were considered and got no tokens."""
     cut_short: dict[str, CutShort] = field(default_factory=dict)

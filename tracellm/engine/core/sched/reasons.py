@@ -9,6 +9,7 @@ vLLM: none; there the reason is only the line of `Scheduler.schedule` that leave
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 __all__ = ["CutShort", "NotScheduledReason", "ReasonCode"]
 
@@ -28,6 +29,12 @@ class ReasonCode(StrEnum):
     """The running request lost its KV cache blocks to another one, or released them because it could get no more."""
     GRAMMAR = "grammar"
     """The request's grammar is still being compiled. Other requests may overtake it."""
+    ENCODER_BUDGET = "encoder_budget"
+    """The step cannot encode another image or sound (max_num_encoder_input_tokens)."""
+    ENCODER_CACHE = "encoder_cache"
+    """The outputs of the encoder that requests still need leave no room for another image or sound."""
+    CHUNKED_MM_INPUT = "chunked_mm_input"
+    """An image or sound must be computed in one step (disable_chunked_mm_input)."""
     BEHIND = "behind"
     """An earlier request of the queue could not be scheduled, and overtaking is not allowed."""
 
@@ -41,6 +48,21 @@ class _Reason:
 
     def __str__(self) -> str:
         return " ".join([self.code, *(f"{name}={value}" for name, value in self.numbers.items())])
+
+    @classmethod
+    def encoder_budget(cls, item: int, needed: int, budget: int, left: int) -> Self:
+        """Item `item` of the prompt has `needed` tokens, and the step can encode `left` more of its `budget`."""
+        return cls(ReasonCode.ENCODER_BUDGET, {"item": item, "needed": needed, "budget": budget, "left": left})
+
+    @classmethod
+    def encoder_cache(cls, item: int, needed: int, size: int, free: int) -> Self:
+        """Item `item` of the prompt has `needed` tokens, and `free` of the `size` of the encoder cache are free."""
+        return cls(ReasonCode.ENCODER_CACHE, {"item": item, "needed": needed, "size": size, "free": free})
+
+    @classmethod
+    def chunked_mm_input(cls, item: int, needed: int, left: int) -> Self:
+        """Item `item` of the prompt has `needed` tokens, and the step has `left` for it."""
+        return cls(ReasonCode.CHUNKED_MM_INPUT, {"item": item, "needed": needed, "left": left})
 
 
 class NotScheduledReason(_Reason):

@@ -16,6 +16,7 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheConfig
 from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.core.sched.encoder_inputs import EncoderInputScheduler
 from tracellm.engine.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
 from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason, ReasonCode
 from tracellm.engine.core.sched.request_queue import SchedulingPolicy, create_request_queue
@@ -42,21 +43,27 @@ class _Step:
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
     new_blocks: dict[str, KVCacheBlocks] = field(default_factory=dict)
     """All blocks of a new or resumed request; the added blocks of a running one."""
+    scheduled_encoder_inputs: dict[str, list[int]] = field(default_factory=dict)
+    """Images and sounds to encode, as indices into a request's `mm_features`."""
+    num_encoder_tokens: int = 0
+    """Tokens of these images and sounds."""
+    encoder_inputs: tuple[list[int], int, CutShort | NotScheduledReason | None] = ([], 0, None)
+    """Those of the request being scheduled, the `num_encoder_tokens` with them, and the limit that it ran into."""
     not_scheduled: dict[str, NotScheduledReason] = field(default_factory=dict)
     cut_short: dict[str, CutShort] = field(default_factory=dict)
     waiting_reason: NotScheduledReason | None = None
 
 
-class Scheduler:
+class Scheduler(EncoderInputScheduler):
     """Continuous batching over a paged KV cache.
 
     Running requests are scheduled first, in the order in which they started. The rest of the step's token budget starts
     waiting requests. If no block is free for a running request, the last running request is preempted: it loses its
     blocks, returns to the front of the waiting queue and is recomputed later. A step that preempts starts no request.
 
-    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, KV
-    connectors, pipeline parallelism. Added: reasons; requests that end by an error. `AsyncScheduler` is the subclass
-    for asynchronous scheduling.
+    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, LoRA, KV connectors,
+    pipeline parallelism. Added: reasons; requests that end by an error. The base class schedules images and sounds;
+    `AsyncScheduler` is the subclass for asynchronous scheduling.
     """
 
     def __init__(
@@ -66,7 +73,7 @@ class Scheduler:
         structured_output_manager: StructuredOutputManager,
         log_stats: bool = False,
     ) -> None:
-        self.scheduler_config = vllm_config.scheduler_config
+        super().__init__(vllm_config)
         self.structured_output_manager = structured_output_manager
         self.log_stats = log_stats  # collect statistics, and record when requests are queued, scheduled, preempted
         self.max_num_running_reqs = self.scheduler_config.max_num_seqs
@@ -113,6 +120,8 @@ class Scheduler:
             total_num_scheduled_tokens=sum(step.num_scheduled_tokens.values()),
             count_common_prefix_blocks=self._get_num_common_prefix_blocks,
             finished_req_ids=self.finished_req_ids,
+            scheduled_encoder_inputs=step.scheduled_encoder_inputs,
+            free_encoder_mm_hashes=self.encoder_cache_manager.get_freed_mm_hashes(),
             not_scheduled=step.not_scheduled,
             cut_short=step.cut_short,
             waiting_reason=step.waiting_reason,
@@ -128,6 +137,13 @@ class Scheduler:
                 index += 1
                 continue
             num_new_tokens = 1 if wanted == 1 else min(self._chunk(wanted), step.token_budget)
+            if request.has_encoder_inputs:
+                num_new_tokens = self._limit_to_encoder_inputs(
+                    step, request, request.num_computed_tokens, num_new_tokens
+                )
+                if num_new_tokens == 0:  # the requests behind it may use the budget
+                    index += 1
+                    continue
             num_preempted = len(step.preempted_reqs)
             new_blocks = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
             while new_blocks is None and self._preempt(step, request, num_new_tokens) is not request:
@@ -144,6 +160,8 @@ class Scheduler:
             step.token_budget -= num_new_tokens
             if num_new_tokens < wanted:
                 step.cut_short[request_id] = self._cut_short(wanted, num_new_tokens)
+            if request.has_encoder_inputs:
+                self._schedule_encoder_inputs(step, request)
 
         for request in self.running[index:]:
             if wanted := self._get_num_wanted_tokens(request):
@@ -186,6 +204,7 @@ class Scheduler:
             free=self.kv_cache_manager.block_pool.get_num_free_blocks(),
         )
         self.kv_cache_manager.free(preempted)
+        self._preempt_encoder_inputs(step, preempted)
         preempted.status = RequestStatus.PREEMPTED
         preempted.num_computed_tokens = 0
         preempted.num_preemptions += 1
@@ -226,6 +245,10 @@ class Scheduler:
                 skipped.prepend_request(self.waiting.pop_request())
                 continue
             num_new_tokens = min(self._chunk(wanted), step.token_budget)
+            if request.has_encoder_inputs:
+                num_new_tokens = self._limit_to_encoder_inputs(step, request, num_computed_tokens, num_new_tokens)
+                if num_new_tokens == 0:
+                    break
             new_blocks = self.kv_cache_manager.allocate_slots(
                 request, num_new_tokens, num_computed_tokens, computed_blocks
             )
@@ -246,6 +269,8 @@ class Scheduler:
             step.token_budget -= num_new_tokens
             if num_new_tokens < wanted:
                 step.cut_short[request.request_id] = self._cut_short(wanted, num_new_tokens)
+            if request.has_encoder_inputs:
+                self._schedule_encoder_inputs(step, request)
             request.status = RequestStatus.RUNNING
             request.num_computed_tokens = num_computed_tokens
             if request.num_cached_tokens < 0:
@@ -264,7 +289,7 @@ class Scheduler:
                 self.max_num_scheduled_tokens, left=0, wanted=first.num_tokens - first.num_computed_tokens
             )
         elif len(self.running) < self.max_num_running_reqs:
-            cause = ReasonCode.NO_FREE_BLOCKS  # the reason of `first` is set
+            cause = step.not_scheduled[first.request_id].code
         else:
             step.waiting_reason = NotScheduledReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
             return
@@ -303,7 +328,10 @@ class Scheduler:
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         """Count the scheduled tokens as computed, so that the next step can be scheduled at once."""
         for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
-            self.requests[request_id].num_computed_tokens += num_tokens
+            request = self.requests[request_id]
+            request.num_computed_tokens += num_tokens
+            if request.has_encoder_inputs:
+                self._free_encoder_inputs(request)
         self.prev_step_scheduled_req_ids = scheduler_output.num_scheduled_tokens.keys()
         self.finished_req_ids = set()  # a new set, because the output holds the old one
 
@@ -425,6 +453,7 @@ class Scheduler:
         """Drop a finished request, and free its blocks."""
         assert request.is_finished()
         self.kv_cache_manager.free(request)
+        self.encoder_cache_manager.free(request)
         self.finished_req_ids.add(request.request_id)
         del self.requests[request.request_id]
         self.constrained_req_ids.discard(request.request_id)
