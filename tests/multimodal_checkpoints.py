@@ -5,10 +5,12 @@ from typing import Any
 
 from tests.checkpoints import VOCAB_SIZE, write_tokenizer
 
-__all__ = ["IMAGE_TOKEN", "MULTIMODAL_FAMILIES", "make_multimodal_checkpoint", "reference_model"]
+__all__ = ["AUDIO_TOKEN", "IMAGE_TOKEN", "MULTIMODAL_FAMILIES", "make_multimodal_checkpoint", "reference_model"]
 
 IMAGE_TOKEN = 300
 """Placeholder token of images in all families; 301 to 303 are other special tokens."""
+AUDIO_TOKEN = 304
+"""Placeholder token of sounds."""
 
 _TEXT = {
     "vocab_size": VOCAB_SIZE,
@@ -34,9 +36,39 @@ _IMAGE_TOKENS = {
 
 MULTIMODAL_FAMILIES: dict[str, dict[str, Any]] = {
     # keyed by model_type
+    "llava": {
+        "text_config": {**_TEXT, "model_type": "llama"},
+        "vision_config": {
+            **{"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 48},
+            **{"num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 4},
+            "initializer_factor": 5.0,
+        },
+        "image_token_index": IMAGE_TOKEN,
+        "image_seq_length": 16,
+        "initializer_range": 0.15,
+    },
+    "qwen2_audio": {
+        "text_config": {**_TEXT, "model_type": "qwen2"},
+        "audio_config": {
+            **{"model_type": "qwen2_audio_encoder", "d_model": 32, "encoder_layers": 2},
+            **{"encoder_attention_heads": 2, "encoder_ffn_dim": 48, "num_mel_bins": 16, "max_source_positions": 40},
+            "initializer_range": 0.15,
+        },
+        "audio_token_index": AUDIO_TOKEN,
+        "initializer_range": 0.15,
+    },
     "qwen2_vl": {
         "text_config": {**_TEXT, "rope_parameters": _MROPE},
         "vision_config": {**_VISION, "depth": 2, "embed_dim": 32, "hidden_size": 64},
+        **_IMAGE_TOKENS,
+    },
+    "qwen2_5_vl": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE},
+        "vision_config": {
+            **_VISION,
+            **{"depth": 3, "hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 48},
+            **{"window_size": 16, "fullatt_block_indexes": [1]},  # windows of 2 x 2 squares of 2 x 2 patches
+        },
         **_IMAGE_TOKENS,
     },
 }

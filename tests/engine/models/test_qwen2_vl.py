@@ -17,7 +17,7 @@ from tests.multimodal_checkpoints import IMAGE_TOKEN, make_multimodal_checkpoint
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-FAMILIES = ["qwen2_vl"]
+FAMILIES = ["qwen2_vl", "qwen2_5_vl"]
 GRIDS = {
     "one": [(1, 4, 6)],
     "square": [(1, 2, 2)],

@@ -1,8 +1,8 @@
 """Attention of encoders of images and sounds: without causality and without a KV cache, within segments.
 
 The tokens of several items lie in one flat batch, in segments: a picture, a window of it, a sound. Each token attends
-over its own segment. `EncoderAttentionMetadata` is planned once per batch of items: segments of equal length go together,
-so that most batches need one or two calls of PyTorch's kernels per layer.
+over its own segment. `EncoderAttentionMetadata` is planned once per batch of items. Segments of equal length go
+together, so that most batches need one or two calls of PyTorch's kernels per layer.
 
 In a request's life: in the step that first needs an item, for each layer of its encoder. Each backend inherits it
 (`AttentionImpl.encoder_attention`) and may replace it.

@@ -3,6 +3,7 @@
 vLLM: vllm/model_executor/layers/activation.py::SiluAndMul, ::GeluAndMul, ::QuickGELU and ::get_act_fn.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -46,7 +47,7 @@ class QuickGELU(nn.Module):
         return x * torch.sigmoid(1.702 * x)
 
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_pytorch_tanh": partial(nn.GELU, approximate="tanh"),
     "quick_gelu": QuickGELU,

@@ -4,18 +4,25 @@ In a request's life: the model runner calls `get_multimodal_embeddings` in the s
 result, and in each step passes the rows that the step's tokens need to `get_input_embeddings`. The result enters the
 model's `forward` as `inputs_embeds`.
 
-vLLM: vllm/model_executor/models/interfaces.py. Left out: video, embeddings as inputs, encoder data parallelism.
+vLLM: vllm/model_executor/models/interfaces.py, and `init_vllm_registered_model` in models/utils.py. Left out: video,
+embeddings as inputs, encoder data parallelism.
 """
 
 from abc import abstractmethod
+from copy import copy
 from typing import ClassVar, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from tracellm.engine.config.errors import ModelLoadError
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
+from tracellm.engine.model_executor.models.registry import resolve_model_cls
 from tracellm.engine.model_executor.models.utils import merge_multimodal_embeddings
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
-__all__ = ["SupportsMRoPE", "SupportsMultiModal"]
+__all__ = ["SupportsMRoPE", "SupportsMultiModal", "init_language_model"]
 
 
 class SupportsMultiModal:
@@ -26,7 +33,7 @@ class SupportsMultiModal:
     (`flat`) or stacked (`batched`)."""
 
     @abstractmethod
-    def get_language_model(self) -> nn.Module:
+    def get_language_model(self) -> Qwen2ForCausalLM:
         """Return the part that reads the embeddings and generates text."""
 
     @abstractmethod
@@ -49,7 +56,7 @@ class SupportsMultiModal:
         Raises:
             ValueError: the numbers of places and rows differ, or there are rows but no places.
         """
-        inputs_embeds: Tensor = self.get_language_model().embed_input_ids(input_ids)
+        inputs_embeds = self.get_language_model().embed_input_ids(input_ids)
         if not multimodal_embeddings:
             return inputs_embeds
         if is_multimodal is None:
@@ -68,3 +75,26 @@ class SupportsMRoPE:
 
         The token at index i after the prompt has the three positions i + delta.
         """
+
+
+def init_language_model(vllm_config: VllmConfig, prefix: str, architecture: str | None = None) -> Qwen2ForCausalLM:
+    """Return the language model within a model, built from the `text_config` of its config.json.
+
+    Without `architecture` the text_config has its name, or the `model_type` that it follows from.
+
+    Raises:
+        ModelLoadError: the architecture is not supported, or its `forward` does not take vectors instead of ids.
+    """
+    model_config = vllm_config.model_config
+    text_config = copy(model_config.hf_text_config)
+    if (tied := getattr(model_config.hf_config, "tie_word_embeddings", None)) is not None:
+        text_config.tie_word_embeddings = tied  # the setting of the whole model counts, as in transformers
+    by_model_type = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text_config.model_type)
+    architectures = [architecture] if architecture else text_config.architectures or [by_model_type]
+    model_cls = resolve_model_cls(architectures)
+    if not issubclass(model_cls, Qwen2ForCausalLM):
+        raise ModelLoadError(
+            f"config.json has the language model {model_cls.__name__} in a model of the type "
+            f"`{model_config.hf_config.model_type}`, which cannot run here."
+        )
+    return model_cls(vllm_config.with_hf_config(text_config), prefix=prefix)

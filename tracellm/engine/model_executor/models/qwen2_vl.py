@@ -6,13 +6,13 @@ model's width. These vectors replace the picture's placeholder tokens. (https://
 
 The file goes from the smallest block to the whole model, as qwen2.py does. qwen2_5_vl.py is built on it.
 
-In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen2_vl.py. Left out: video, parallelism,
-quantization.
+In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen2_vl.py. Left out: video,
+parallelism, quantization.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -23,13 +23,13 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.attention import MultiHeadAttention
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
-from tracellm.engine.model_executor.models.interfaces import SupportsMRoPE, SupportsMultiModal
-from tracellm.engine.model_executor.models.utils import (
-    CausalLM,
+from tracellm.engine.model_executor.models.interfaces import (
+    SupportsMRoPE,
+    SupportsMultiModal,
     init_language_model,
-    load_parameters,
-    rename_weights,
 )
+from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
+from tracellm.engine.model_executor.models.utils import CausalLM, flatten_weight, load_parameters, rename_weights
 from tracellm.engine.model_executor.ops import current_ops
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
@@ -83,8 +83,8 @@ class Qwen2VisionRotaryEmbedding(nn.Module):
     def forward(self, query: Tensor, key: Tensor, cos_sin: Tensor) -> tuple[Tensor, Tensor]:
         """Return query and key [P, H * D] rotated by the rows of `cos_sin`, in float32 as in training."""
         patches = torch.arange(len(query), device=query.device)
-        heads = (x.float().unflatten(-1, (-1, self.head_size)) for x in (query, key))
-        rotated_query, rotated_key = self.ops.rotary_embedding(patches, *heads, cos_sin)
+        query_heads, key_heads = (x.float().unflatten(-1, (-1, self.head_size)) for x in (query, key))
+        rotated_query, rotated_key = self.ops.rotary_embedding(patches, query_heads, key_heads, cos_sin)
         return rotated_query.flatten(1).to(query.dtype), rotated_key.flatten(1).to(key.dtype)
 
 
@@ -222,9 +222,9 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
         self.dtype = vllm_config.model_config.dtype
         self.spatial_merge_size = config.vision_config.spatial_merge_size
         self.visual = self.visual_cls(config.vision_config)
-        self.language_model = init_language_model(vllm_config, "Qwen2ForCausalLM", f"{prefix}language_model.")
+        self.language_model = init_language_model(vllm_config, f"{prefix}language_model.", "Qwen2ForCausalLM")
 
-    def get_language_model(self) -> nn.Module:
+    def get_language_model(self) -> Qwen2ForCausalLM:
         """See `SupportsMultiModal.get_language_model`."""
         return self.language_model
 
@@ -276,10 +276,5 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`."""
         renamed = rename_weights(weights, self.hf_to_vllm_prefixes)
-        return load_parameters(self, _flatten_patches(renamed), ignore=("inv_freq", "language_model.lm_head."))
-
-
-def _flatten_patches(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the pairs, the kernel of the patches' convolution [out, in, t, h, w] as the matrix of a linear layer."""
-    for name, tensor in weights:
-        yield name, tensor.flatten(1) if name == "visual.patch_embed.proj.weight" else tensor
+        flattened = flatten_weight(renamed, "visual.patch_embed.proj.weight")
+        return load_parameters(self, flattened, ignore=("inv_freq", "language_model.lm_head."))

@@ -21,10 +21,13 @@ _MODELS = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "LlamaForCausalLM": "llama",
+    "LlavaForConditionalGeneration": "llava",
     "MistralForCausalLM": "llama",
     "OPTForCausalLM": "opt",
     "Phi3ForCausalLM": "phi3",
+    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
     "Qwen2ForCausalLM": "qwen2",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
     "Qwen2VLForConditionalGeneration": "qwen2_vl",
     "Qwen3ForCausalLM": "qwen3",
 }

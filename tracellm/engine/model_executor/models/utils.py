@@ -1,13 +1,12 @@
 """Base class of the models, checks of config.json, loading of parameters, and what models with several parts share.
 
 vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWeightsLoader`, `WeightsMapper`,
-`extract_layer_index`, `init_vllm_registered_model`, `_merge_multimodal_embeddings`).
+`extract_layer_index`, `_merge_multimodal_embeddings`).
 """
 
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -20,8 +19,8 @@ from tracellm.engine.model_executor.layers.linear import MergedColumnParallelLin
 __all__ = [
     "CausalLM",
     "check_config",
+    "flatten_weight",
     "get_sliding_window",
-    "init_language_model",
     "load_parameters",
     "merge_multimodal_embeddings",
     "rename_weights",
@@ -93,20 +92,6 @@ def get_sliding_window(hf_config: Any, prefix: str) -> int | None:
     return window if layer_type == "sliding_attention" else None
 
 
-def init_language_model(vllm_config: VllmConfig, architecture: str, prefix: str) -> CausalLM:
-    """Return the text model in a model of several parts, built from the text part of its config.json.
-
-    Raises:
-        ModelLoadError: the architecture is not supported.
-    """
-    from tracellm.engine.model_executor.models.registry import resolve_model_cls
-
-    model_config = vllm_config.model_config
-    text_config = copy(model_config.hf_text_config)
-    text_config.tie_word_embeddings = model_config.hf_config.tie_word_embeddings  # transformers has it outside only
-    return resolve_model_cls([architecture])(vllm_config.with_hf_config(text_config), prefix=prefix)
-
-
 def merge_multimodal_embeddings(
     inputs_embeds: Tensor, multimodal_embeddings: Sequence[Tensor], is_multimodal: Tensor
 ) -> Tensor:
@@ -126,6 +111,12 @@ def rename_weights(weights: Iterable[tuple[str, Tensor]], prefixes: Mapping[str,
     for name, tensor in weights:
         prefix = next(filter(name.startswith, prefixes), "")
         yield prefixes.get(prefix, "") + name.removeprefix(prefix), tensor
+
+
+def flatten_weight(weights: Iterable[tuple[str, Tensor]], name: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the pairs, the kernel `name` [out, in, ...] of a convolution over patches as a linear layer's matrix."""
+    for one, tensor in weights:
+        yield one, tensor.flatten(1) if one == name else tensor
 
 
 def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], ignore: tuple[str, ...] = ()) -> int:
