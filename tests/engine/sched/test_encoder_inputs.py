@@ -56,7 +56,12 @@ def test_a_running_request_without_room_in_the_encoder_cache_lets_others_go_on()
     scheduler.add_request(make_request("a", 30, items=[("x", 2, 12)]))
     scheduler.add_request(make_request("b", 30, items=[("y", 5, 10)]))
     outputs = [run_step(scheduler)[0] for _ in range(4)]
-    assert [output.num_scheduled_tokens for output in outputs] == [{"a": 5, "b": 5}, {"a": 5}, {"a": 5}, {"a": 5, "b": 5}]
+    assert [output.num_scheduled_tokens for output in outputs] == [
+        {"a": 5, "b": 5},
+        {"a": 5},
+        {"a": 5},
+        {"a": 5, "b": 5},
+    ]
     assert [output.scheduled_encoder_inputs for output in outputs] == [{"a": [0]}, {}, {}, {"b": [0]}]
     assert str(outputs[1].not_scheduled["b"]) == "encoder_cache item=0 needed=10 size=12 free=0"
     assert outputs[3].free_encoder_mm_hashes == ["x"]

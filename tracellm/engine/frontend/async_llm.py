@@ -21,10 +21,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from functools import partial
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.arg_utils import AsyncEngineArgs, EngineArgs, resolve_config

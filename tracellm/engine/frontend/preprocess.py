@@ -102,19 +102,39 @@ class InputPreprocessor:
     def _prompt_to_llm_inputs(self, prompt: PromptType, max_length: int | None) -> TokenInputs | MultiModalInputs:
         _validate_prompt(prompt)
         if isinstance(prompt, str):
-            inputs = self._process_text(prompt, max_length)
-        elif prompt.get("multi_modal_data"):
-            return self._process_multimodal(prompt, max_length)
-        elif "prompt_token_ids" in prompt:
-            inputs = self._process_tokens(prompt["prompt_token_ids"])
-        else:
-            inputs = self._process_text(prompt["prompt"], max_length)
-        if self.mm_processor is not None:
-            self.mm_processor.validate_placeholders(inputs["prompt_token_ids"], {})
-        return inputs
+            return self._process_text({"prompt": prompt}, max_length)
+        if "prompt_token_ids" in prompt:
+            return self._process_tokens(prompt, max_length)
+        return self._process_text(prompt, max_length)
 
-    def _process_multimodal(self, prompt: Mapping[str, Any], max_length: int | None) -> MultiModalInputs:
-        """Convert a prompt with images or sounds.
+    def _process_text(self, prompt: Mapping[str, Any], max_length: int | None) -> TokenInputs | MultiModalInputs:
+        return self._with_items(prompt, self.tokenize_prompt(prompt["prompt"], max_length=max_length), max_length)
+
+    def _process_tokens(self, prompt: Mapping[str, Any], max_length: int | None) -> TokenInputs | MultiModalInputs:
+        token_ids = prompt["prompt_token_ids"]
+        if not isinstance(token_ids, (list, tuple)):
+            raise InvalidRequestError(f'"prompt_token_ids" must be a list of token ids, got {_describe(token_ids)}.')
+        for position, token in enumerate(token_ids):
+            if not isinstance(token, int) or isinstance(token, bool):
+                raise InvalidRequestError(
+                    f'"prompt_token_ids" must be a list of token ids, got {_describe(token)} at position {position}.'
+                )
+        return self._with_items(prompt, list(token_ids), max_length)
+
+    def _with_items(
+        self, prompt: Mapping[str, Any], token_ids: list[int], max_length: int | None
+    ) -> TokenInputs | MultiModalInputs:
+        """Add the prompt's images and sounds to its tokens, if it has any."""
+        if prompt.get("multi_modal_data"):
+            return self._process_multimodal(prompt, token_ids, max_length)
+        if self.mm_processor is not None:
+            self.mm_processor.validate_placeholders(token_ids, {})
+        return TokenInputs(prompt_token_ids=token_ids)
+
+    def _process_multimodal(
+        self, prompt: Mapping[str, Any], token_ids: list[int], max_length: int | None
+    ) -> MultiModalInputs:
+        """Process the images and sounds of a prompt with these tokens.
 
         Raises:
             InvalidRequestError: the model takes none, an item cannot be used, or the prompt would be cut.
@@ -126,27 +146,10 @@ class InputPreprocessor:
             )
         if max_length is not None:
             raise InvalidRequestError("`truncate_prompt_tokens` cannot be used for a prompt with images or sounds.")
-        if "prompt_token_ids" in prompt:
-            token_ids = self._process_tokens(prompt["prompt_token_ids"])["prompt_token_ids"]
-        else:
-            token_ids = self.tokenize_prompt(prompt["prompt"])
         mm_kwargs = self.mm_processor.config.mm_processor_kwargs | dict(prompt.get("mm_processor_kwargs") or {})
         return self.mm_processor.apply(
             token_ids, prompt["multi_modal_data"], mm_kwargs, prompt.get("multi_modal_uuids")
         )
-
-    def _process_text(self, text: str, max_length: int | None) -> TokenInputs:
-        return TokenInputs(prompt_token_ids=self.tokenize_prompt(text, max_length=max_length))
-
-    def _process_tokens(self, token_ids: Sequence[int]) -> TokenInputs:
-        if not isinstance(token_ids, (list, tuple)):
-            raise InvalidRequestError(f'"prompt_token_ids" must be a list of token ids, got {_describe(token_ids)}.')
-        for position, token in enumerate(token_ids):
-            if not isinstance(token, int) or isinstance(token, bool):
-                raise InvalidRequestError(
-                    f'"prompt_token_ids" must be a list of token ids, got {_describe(token)} at position {position}.'
-                )
-        return TokenInputs(prompt_token_ids=list(token_ids))
 
     def tokenize_prompt(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
