@@ -56,7 +56,7 @@ $(VENV)/index.txt: $(VENV)/bin/python
 	scripts/torch-index.sh $< > $@
 
 $(VENV)/installed: pyproject.toml constraints.txt $(VENV)/index.txt
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e .
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[multimodal]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed

@@ -74,7 +74,7 @@ def test_greedy_tokens_equal_transformers(
 
     monkeypatch.setattr(Scheduler, "schedule", counting)
     params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
-    settings = {"dtype": "float32", "max_model_len": 160, "block_size": 8}
+    settings: dict[str, Any] = {"dtype": "float32", "max_model_len": 160, "block_size": 8}
     llm = LLM(folder, max_num_batched_tokens=24, max_num_seqs=8, num_gpu_blocks_override=24, **settings)
     outputs = llm.generate(prompts, params, use_tqdm=False)
     expected = likeliest(folder, prompts, outputs)

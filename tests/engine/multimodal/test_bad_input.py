@@ -3,7 +3,7 @@
 import base64
 import io
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ ONE_TOKEN = SamplingParams(temperature=0, max_tokens=1)
 
 
 @pytest.fixture(scope="module")
-def llm(vl_checkpoint: Callable[[str], Path]) -> Iterator[LLM]:
+def llm(vl_checkpoint: Callable[[str], Path]) -> LLM:
     """An engine that takes at most two images in a prompt."""
-    yield LLM(vl_checkpoint("qwen2_vl"), dtype="float32", max_model_len=160, limit_mm_per_prompt={"image": 2})
+    return LLM(vl_checkpoint("qwen2_vl"), dtype="float32", max_model_len=160, limit_mm_per_prompt={"image": 2})
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 Message = Mapping[str, Any]
-"""`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`, and of parts
-with images and sounds.
+"""`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`, and of images
+and sounds.
 """
 
 CONTENT_FORMATS = ("auto", "string", "openai")

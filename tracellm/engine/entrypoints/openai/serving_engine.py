@@ -129,8 +129,8 @@ class OpenAIServing:
             The conversation with all contents in one form, and the prompt.
 
         Raises:
-            InvalidRequestError: A message is invalid, its image or sound cannot be read, the template rejects it, or the
-                text is far too long.
+            InvalidRequestError: A message is invalid, its image or sound cannot be read, the template rejects it, or
+                the text is far too long.
         """
         self._validate_chat_template(request.chat_template, request.chat_template_kwargs)
         chat_template = request.chat_template or self.chat_template
