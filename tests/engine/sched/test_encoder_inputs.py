@@ -7,6 +7,8 @@ import pytest
 from tests.engine.sched.encoding_workers import EncodingWorkers
 from tests.engine.sched.harness import make_request, make_scheduler, reasons_by_request, run_step, sample
 from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.core.sched.output import SchedulerOutput
+from tracellm.engine.core.sched.reasons import ReasonCode
 from tracellm.engine.core.sched.scheduler import Scheduler
 
 BLOCK, MAX_MODEL_LEN, LARGEST = 4, 48, 12
@@ -128,42 +130,48 @@ def test_a_text_model_has_no_encoder_cache():
 # -- preemption and stalls --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
-def test_an_item_of_a_request_that_is_preempted_after_all_is_not_counted_on(shared):
-    """What a step has scheduled of a request, and then undone, is not encoded, unless another request uses the item."""
-    settings = {"block_size": BLOCK, "num_gpu_blocks": 14, "policy": "priority", "long_prefill_token_threshold": 8}
-    scheduler = make_mm_scheduler(**settings)
-    low = make_request("low", 40, block_size=BLOCK, priority=5, items=[("x", 24, 4)])
-    high = make_request("high", 40, block_size=BLOCK, priority=1, items=[("x" if shared else "y", 24, 4)])
-    scheduler.add_request(low)
-    run_step(scheduler)
-    scheduler.add_request(high)
-    workers = EncodingWorkers()
-    requests = {"low": low, "high": high}
-    undone = False
+def end_all(scheduler: Scheduler, workers: EncodingWorkers) -> list[SchedulerOutput]:
+    """Run until no request is left; return the steps."""
+    requests, outputs = dict(scheduler.requests), []
     while scheduler.has_unfinished_requests():
-        output = scheduler.schedule()
-        workers.execute(scheduler, output, requests)
-        undone |= low.num_preemptions > 0
-        scheduler.update_from_output(output, sample(scheduler, output))
-    assert undone
+        outputs.append(scheduler.schedule())
+        workers.execute(scheduler, outputs[-1], requests)
+        scheduler.update_from_output(outputs[-1], sample(scheduler, outputs[-1]))
+        assert len(outputs) < 100, f"{sorted(scheduler.requests)} never end"
+    return outputs
+
+
+@pytest.mark.parametrize(("item", "encoded"), [("y", {"high": [0]}), ("x", {"low": [0]})], ids=["other", "same"])
+def test_a_request_that_is_preempted_after_all_encodes_only_for_others(item, encoded):
+    """What a step has scheduled of a request, and then undone, is not encoded, unless another request uses the item."""
+    scheduler = make_mm_scheduler(
+        block_size=BLOCK, num_gpu_blocks=14, policy="priority", long_prefill_token_threshold=8
+    )
+    scheduler.add_request(make_request("low", 40, block_size=BLOCK, priority=5, items=[("x", 24, 4)]))
+    run_step(scheduler)
+    scheduler.add_request(make_request("high", 40, block_size=BLOCK, priority=1, items=[(item, 16, 4)]))
+    outputs = end_all(scheduler, EncodingWorkers())
+    assert outputs[2].not_scheduled["low"].code is ReasonCode.PREEMPTED
+    assert (outputs[2].num_scheduled_tokens, outputs[2].scheduled_encoder_inputs) == ({"high": 8}, encoded)
 
 
 def test_requests_that_wait_for_each_other_go_on():
-    """A waiting request that holds an item, without blocks, does not stop a running one that needs its space."""
-    scheduler = make_mm_scheduler(block_size=BLOCK, num_gpu_blocks=14, encoder_cache_size=12, max_num_batched_tokens=16)
-    for request_id, prompt, items in (
-        ("x", 13, [("x", 0, 12)]),
-        ("a", 40, [("y", 20, 12)]),
-        ("b", 30, [("x", 0, 12)]),
-    ):
-        scheduler.add_request(make_request(request_id, prompt, 1, block_size=BLOCK, items=items))
-    workers, requests = EncodingWorkers(), dict(scheduler.requests)
-    for _ in range(20):
-        output = scheduler.schedule()
-        workers.execute(scheduler, output, requests)
-        scheduler.update_from_output(output, sample(scheduler, output))
-    assert not scheduler.has_unfinished_requests()
+    """A waiting request that uses an item, and has no blocks, does not stop a running one that needs its space."""
+    scheduler = make_mm_scheduler(
+        block_size=BLOCK, num_gpu_blocks=6, encoder_cache_size=12, long_prefill_token_threshold=8
+    )
+    workers = EncodingWorkers()
+    scheduler.add_request(make_request("before", 13, 1, block_size=BLOCK, items=[("x", 0, 12)]))
+    end_all(scheduler, workers)
+    scheduler.add_request(make_request("running", 20, 1, block_size=BLOCK, items=[("y", 16, 4)]))
+    run_step(scheduler)
+    scheduler.add_request(make_request("waiting", 14, 1, block_size=BLOCK, items=[("x", 0, 12)]))
+    _, stalled, *_ = end_all(scheduler, workers)
+    assert stalled.num_scheduled_tokens == {}
+    assert {name: reason.code.value for name, reason in stalled.not_scheduled.items()} == {
+        "running": "encoder_cache",
+        "waiting": "no_free_blocks",
+    }
 
 
 # -- any workload -----------------------------------------------------------------------------------------------------
