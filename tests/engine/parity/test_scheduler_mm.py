@@ -48,3 +48,24 @@ def test_schedules_as_vllm_with_images(case: dict[str, Any]) -> None:
     """Every step has the same requests, blocks, items to encode and evicted items, and the same encoder cache."""
     for number, expected, ours in replay(case, run_step):
         assert ours == expected, side_by_side(number, expected, ours)
+
+
+def test_the_recordings_reach_what_they_are_for() -> None:
+    """The recordings cover evictions, items cut by chunks and prefix hits, shared items, preemptions and aborts."""
+    found: Counter[str] = Counter()
+    for case in mm_cases():
+        places = [[(offset, offset + length) for _, offset, length in one["mm_features"]] for one in case["requests"]]
+        found["whole items"] += case["disable_chunked_mm_input"]
+        found["aborts"] += sum(one["abort_before_step"] is not None for one in case["requests"])
+        for step in case["steps"]:
+            computed = {name: number for name, number, _ in step["new"] + step["cached"]}
+            found["encoded"] += sum(map(len, step["encoder_inputs"].values()))
+            found["evicted"] += len(step["freed"])
+            found["resumed"] += sum(bool(places[int(name)]) for name in step["resumed"])
+            found["shared"] += sum(len(request_ids) > 1 for request_ids in step["needed"].values())
+            for name, number in computed.items():
+                inside = any(start < number < end for start, end in places[int(name)])
+                found["hit inside" if name in [new for new, *_ in step["new"]] else "cut inside"] += inside
+    least = {"whole items": 5, "aborts": 20, "encoded": 100, "evicted": 50, "resumed": 10, "shared": 5}
+    assert {name: found[name] for name in least if found[name] < least[name]} == {}
+    assert min(found["hit inside"], found["cut inside"]) > 10
