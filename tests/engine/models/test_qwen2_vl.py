@@ -190,3 +190,17 @@ def test_other_positions_are_refused(family: str, rope: dict[str, Any], tmp_path
     folder = make_multimodal_checkpoint(tmp_path, family, text_config={"rope_parameters": rope})
     with pytest.raises(ModelLoadError, match="must set `mrope_section` for a model of the type"):
         load(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.inference_mode()
+def test_sixteen_bits_stay_near_float32(family: str, dtype: torch.dtype, checkpoint: Callable[[str], Path]) -> None:
+    """A 16-bit model encodes pictures in 16 bits, and stays near float32."""
+    pictures = make_pictures(GRIDS["several"])
+    wide, narrow = (
+        torch.cat(load(checkpoint(family), dtype=one).get_multimodal_embeddings(**pictures))
+        for one in (torch.float32, dtype)
+    )
+    assert narrow.dtype == dtype
+    assert 0 < (narrow.float() - wide).std() / wide.std() < 0.05
