@@ -71,6 +71,15 @@ MULTIMODAL_FAMILIES: dict[str, dict[str, Any]] = {
         },
         **_IMAGE_TOKENS,
     },
+    "qwen3_vl": {
+        "text_config": {**_TEXT, "head_dim": 16, "rope_parameters": {**_MROPE, "mrope_interleaved": True}},
+        "vision_config": {
+            **_VISION,
+            **{"depth": 4, "hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 48},
+            **{"deepstack_visual_indexes": [2, 0], "num_position_embeddings": 36},
+        },
+        **_IMAGE_TOKENS,
+    },
 }
 """One small model of each family that reads images or sounds."""
 

@@ -13,6 +13,7 @@ from tracellm.engine.config.errors import EngineError, ModelLoadError
 from tracellm.engine.config.hf_config import get_max_model_len
 from tracellm.engine.config.rope_config import get_rope_parameters
 from tracellm.engine.model_executor.layers.rotary_embedding import get_rope
+from tracellm.engine.model_executor.ops import make_ops, using_ops
 
 HEAD_SIZE, TRAINED = 64, 2048
 PAIRS = HEAD_SIZE // 2
@@ -212,3 +213,39 @@ def test_what_cannot_be_is_refused(scaling: dict[str, Any], message: str) -> Non
     """An unknown type, or missing and invalid numbers, are named in one message."""
     with pytest.raises(ModelLoadError, match=message):
         get_rope(old_config(rope_scaling=scaling), HEAD_SIZE, 16)
+
+
+@pytest.mark.parametrize("ops_name", ["torch", "cpu"])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rope_parameters", [{"rope_type": "default"}, CASES["yarn"]], ids=["default", "yarn"])
+def test_mrope_rotates_each_pair_by_its_axis(rope_parameters: dict[str, Any], interleaved: bool, ops_name: str) -> None:
+    """With three positions for each token, a pair is rotated as with the one position of its axis."""
+    sections = {"mrope_section": [12, 10, 10], "mrope_interleaved": interleaved}
+    config = make_config(**rope_parameters)
+    with using_ops(make_ops(ops_name)):
+        plain = get_rope(config, HEAD_SIZE, 128)
+        config.rope_parameters |= sections
+        rope = get_rope(config, HEAD_SIZE, 128)
+    positions = torch.randint(128, (3, 20), generator=torch.Generator().manual_seed(0))
+    query, key = torch.randn(20, 4 * HEAD_SIZE), torch.randn(20, 2 * HEAD_SIZE)
+    rotated = rope(positions, query, key)
+    one_axis = [plain(row, query, key) for row in positions]
+    axes = [0] * 12 + [1] * 10 + [2] * 10
+    if interleaved:  # time, height, width, time, ...; the two pairs after those in turn are time's
+        axes = [0, 1, 2] * 10 + [0, 0]
+    for which, tensor in enumerate(rotated):
+        heads = tensor.unflatten(1, (-1, HEAD_SIZE))
+        for pair, axis in enumerate(axes):
+            expected = one_axis[axis][which].unflatten(1, (-1, HEAD_SIZE))
+            assert torch.equal(heads[..., [pair, pair + PAIRS]], expected[..., [pair, pair + PAIRS]])
+
+
+def test_mrope_with_equal_positions_is_the_plain_rotation() -> None:
+    """A text's tokens, with three equal positions or with one, are rotated as without sections, bit for bit."""
+    config = make_config(rope_type="default")
+    plain = get_rope(config, HEAD_SIZE, 128)
+    config.rope_parameters |= {"mrope_section": [12, 10, 10]}
+    rope = get_rope(config, HEAD_SIZE, 128)
+    positions, query, key = torch.arange(20) * 5, torch.randn(20, 4 * HEAD_SIZE), torch.randn(20, 2 * HEAD_SIZE)
+    for same in (rope(positions, query, key), rope(positions.expand(3, -1), query, key)):
+        assert all(map(torch.equal, same, plain(positions, query, key)))

@@ -18,11 +18,11 @@ __all__ = ["forward", "load"]
 BLOCK_SIZE = 4
 
 
-def load(folder: Path, ops_name: str = "torch") -> Any:
-    """Load a checkpoint in float32, with its weights prepared for the operations."""
+def load(folder: Path, ops_name: str = "torch", dtype: torch.dtype = torch.float32) -> Any:
+    """Load a checkpoint, with its weights prepared for the operations."""
     ops = make_ops(ops_name)
     with using_ops(ops):
-        model = DefaultModelLoader().load_model(make_config(folder))
+        model = DefaultModelLoader().load_model(make_config(folder, dtype=dtype))
     ops.prepare_weights(model)
     return model
 

@@ -1,4 +1,4 @@
-"""Tests of Qwen2-VL and Qwen2.5-VL against transformers: features of pictures, positions, logits, loading."""
+"""Tests of Qwen2-VL, Qwen2.5-VL and Qwen3-VL against transformers: features of pictures, positions, logits, loading."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.multimodal_checkpoints import IMAGE_TOKEN, make_multimodal_checkpoint
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-FAMILIES = ["qwen2_vl", "qwen2_5_vl"]
+FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 GRIDS = {
     "one": [(1, 4, 6)],
     "square": [(1, 2, 2)],
@@ -60,7 +60,9 @@ def make_prompt(grids: list[tuple[int, int, int]]) -> tuple[list[int], list[Mult
 def test_features_equal_transformers(family: str, name: str, ops_name: str, checkpoint: Callable[[str], Path]) -> None:
     """The vectors of one or several pictures, of different sizes, are within 1e-4 of transformers'."""
     pictures = make_pictures(GRIDS[name])
-    expected = reference_model(checkpoint(family)).get_image_features(**pictures).pooler_output
+    output = reference_model(checkpoint(family)).get_image_features(**pictures)
+    levels = [output.pooler_output, *getattr(output, "deepstack_features", [])]
+    expected = [torch.cat(parts, dim=1) for parts in zip(*levels, strict=True)]
     ours = load(checkpoint(family), ops_name).get_multimodal_embeddings(**pictures)
     assert len(ours) == len(expected) == len(GRIDS[name])
     for one, other in zip(ours, expected, strict=True):
@@ -135,7 +137,9 @@ def test_names_of_transformers_4(family: str, checkpoint: Callable[[str], Path],
     expected = load(checkpoint(family)).state_dict()
     tensors = load_file(checkpoint(family) / "model.safetensors")
     renamed = {
-        name.replace("model.", "model.language_model.").replace("visual.", "model.visual."): tensor
+        name
+        if name.startswith(("model.language_model.", "model.visual."))
+        else name.replace("model.", "model.language_model.").replace("visual.", "model.visual."): tensor
         for name, tensor in tensors.items()
     }
     save_file(renamed, tmp_path / "model.safetensors")
@@ -144,7 +148,7 @@ def test_names_of_transformers_4(family: str, checkpoint: Callable[[str], Path],
         assert torch.equal(tensor, expected[name]), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
 @torch.inference_mode()
 def test_tied_embeddings_and_flat_config(family: str, tmp_path: Path) -> None:
     """Tied embeddings, and a config.json as in the published checkpoints, with the text's settings at the top."""
@@ -175,3 +179,28 @@ def test_unknown_activation_is_refused(tmp_path: Path) -> None:
     folder = make_multimodal_checkpoint(tmp_path, "qwen2_vl", vision_config={"hidden_act": "gelu_10"})
     with pytest.raises(ModelLoadError, match="activation `gelu_10`"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "rope"),
+    [("qwen2_vl", {"rope_type": "default", "rope_theta": 1e4}), ("qwen3_vl", {"mrope_section": [2, 3, 3]})],
+)
+def test_other_positions_are_refused(family: str, rope: dict[str, Any], tmp_path: Path) -> None:
+    """Models without `mrope_section`, or with sections in another order than theirs, are refused."""
+    folder = make_multimodal_checkpoint(tmp_path, family, text_config={"rope_parameters": rope})
+    with pytest.raises(ModelLoadError, match="must set `mrope_section` for a model of the type"):
+        load(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.inference_mode()
+def test_sixteen_bits_stay_near_float32(family: str, dtype: torch.dtype, checkpoint: Callable[[str], Path]) -> None:
+    """A 16-bit model encodes pictures in 16 bits, and stays near float32."""
+    pictures = make_pictures(GRIDS["several"])
+    wide, narrow = (
+        torch.cat(load(checkpoint(family), dtype=one).get_multimodal_embeddings(**pictures))
+        for one in (torch.float32, dtype)
+    )
+    assert narrow.dtype == dtype
+    assert 0 < (narrow.float() - wide).std() / wide.std() < 0.05

@@ -10,7 +10,7 @@ embeddings as inputs, encoder data parallelism.
 
 from abc import abstractmethod
 from copy import copy
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -21,6 +21,9 @@ from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
 from tracellm.engine.model_executor.models.registry import resolve_model_cls
 from tracellm.engine.model_executor.models.utils import merge_multimodal_embeddings
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = ["SupportsMRoPE", "SupportsMultiModal", "init_language_model"]
 
@@ -59,8 +62,6 @@ class SupportsMultiModal:
         inputs_embeds = self.get_language_model().embed_input_ids(input_ids)
         if not multimodal_embeddings:
             return inputs_embeds
-        if is_multimodal is None:
-            raise ValueError("`is_multimodal` is needed where there are multimodal embeddings.")
         return merge_multimodal_embeddings(inputs_embeds, multimodal_embeddings, is_multimodal)
 
 
@@ -77,10 +78,12 @@ class SupportsMRoPE:
         """
 
 
-def init_language_model(vllm_config: VllmConfig, prefix: str, architecture: str | None = None) -> Qwen2ForCausalLM:
+def init_language_model(
+    vllm_config: VllmConfig, prefix: str, model_cls: type[Qwen2ForCausalLM] | None = None
+) -> Qwen2ForCausalLM:
     """Return the language model within a model, built from the `text_config` of its config.json.
 
-    Without `architecture` the text_config has its name, or the `model_type` that it follows from.
+    Without `model_cls` the text_config has its architecture, or the `model_type` that it follows from.
 
     Raises:
         ModelLoadError: the architecture is not supported, or its `forward` does not take vectors instead of ids.
@@ -89,12 +92,17 @@ def init_language_model(vllm_config: VllmConfig, prefix: str, architecture: str 
     text_config = copy(model_config.hf_text_config)
     if (tied := getattr(model_config.hf_config, "tie_word_embeddings", None)) is not None:
         text_config.tie_word_embeddings = tied  # the setting of the whole model counts, as in transformers
+    if model_cls is None:
+        model_cls = _resolve_language_model_cls(text_config, model_config.hf_config.model_type)
+    return model_cls(vllm_config.with_hf_config(text_config), prefix=prefix)
+
+
+def _resolve_language_model_cls(text_config: "PretrainedConfig", model_type: str) -> type[Qwen2ForCausalLM]:
     by_model_type = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text_config.model_type)
-    architectures = [architecture] if architecture else text_config.architectures or [by_model_type]
-    model_cls = resolve_model_cls(architectures)
+    model_cls = resolve_model_cls(text_config.architectures or [by_model_type])
     if not issubclass(model_cls, Qwen2ForCausalLM):
         raise ModelLoadError(
-            f"config.json has the language model {model_cls.__name__} in a model of the type "
-            f"`{model_config.hf_config.model_type}`, which cannot run here."
+            f"config.json has the language model {model_cls.__name__} in a model of the type `{model_type}`, "
+            "which cannot run here."
         )
-    return model_cls(vllm_config.with_hf_config(text_config), prefix=prefix)
+    return model_cls

@@ -4,7 +4,8 @@ A picture comes as a grid of patches (h x w, each 14 x 14 pixels by default). Th
 picture by itself, with rotary positions in two dimensions, and merges each 2 x 2 patches to one vector of the language
 model's width. These vectors replace the picture's placeholder tokens. (https://arxiv.org/abs/2409.12191)
 
-The file goes from the smallest block to the whole model, as qwen2.py does. qwen2_5_vl.py is built on it.
+The file goes from the smallest block to the whole model, as qwen2.py does. qwen2_5_vl.py and
+qwen3_vl.py are built on it.
 
 In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen2_vl.py. Left out: video,
 parallelism, quantization.
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from tracellm.engine.attention.encoder_attention import EncoderAttentionMetadata
+from tracellm.engine.config.errors import ModelLoadError
+from tracellm.engine.config.rope_config import get_rope_parameters
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.attention import MultiHeadAttention
@@ -51,10 +54,10 @@ __all__ = [
 class Qwen2VisionPatchEmbed(nn.Module):
     """One vector for each patch. Patches do not overlap, so the checkpoint's convolution is a linear layer."""
 
-    def __init__(self, config: PretrainedConfig, embed_dim: int) -> None:
+    def __init__(self, config: PretrainedConfig, embed_dim: int, bias: bool = False) -> None:
         super().__init__()
         pixels = config.temporal_patch_size * config.patch_size**2
-        self.proj = ReplicatedLinear(config.in_channels * pixels, embed_dim, bias=False)
+        self.proj = ReplicatedLinear(config.in_channels * pixels, embed_dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [P, embed_dim] for the numbers of P patches, [P, channels * frames * height * width]."""
@@ -215,6 +218,8 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
     """Beginnings of the tensors' names in checkpoints, and of the parameters' names here."""
 
     visual_cls: ClassVar[type[nn.Module]] = Qwen2VisionTransformer
+    language_model_cls: ClassVar[type[Qwen2ForCausalLM]] = Qwen2ForCausalLM
+    mrope_interleaved: ClassVar = False
 
     def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config, prefix)
@@ -222,7 +227,13 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
         self.dtype = vllm_config.model_config.dtype
         self.spatial_merge_size = config.vision_config.spatial_merge_size
         self.visual = self.visual_cls(config.vision_config)
-        self.language_model = init_language_model(vllm_config, f"{prefix}language_model.", "Qwen2ForCausalLM")
+        rope = get_rope_parameters(config.text_config)
+        if rope.mrope_section is None or rope.mrope_interleaved != self.mrope_interleaved:
+            raise ModelLoadError(
+                f"config.json must set `mrope_section` for a model of the type `{config.model_type}`, and "
+                f"`mrope_interleaved` to {self.mrope_interleaved}."
+            )
+        self.language_model = init_language_model(vllm_config, f"{prefix}language_model.", self.language_model_cls)
 
     def get_language_model(self) -> Qwen2ForCausalLM:
         """See `SupportsMultiModal.get_language_model`."""

@@ -93,13 +93,15 @@ def get_sliding_window(hf_config: Any, prefix: str) -> int | None:
 
 
 def merge_multimodal_embeddings(
-    inputs_embeds: Tensor, multimodal_embeddings: Sequence[Tensor], is_multimodal: Tensor
+    inputs_embeds: Tensor, multimodal_embeddings: Sequence[Tensor], is_multimodal: Tensor | None
 ) -> Tensor:
     """Return `inputs_embeds` [T, hidden] with the rows of the items, one after the other, where `is_multimodal` [T].
 
     Raises:
-        ValueError: the numbers of rows and places differ.
+        ValueError: the numbers of rows and places differ, or there is no `is_multimodal`.
     """
+    if is_multimodal is None:
+        raise ValueError("`is_multimodal` is needed where there are multimodal embeddings.")
     rows = torch.cat(list(multimodal_embeddings)).to(inputs_embeds)
     if (places := int(is_multimodal.sum())) != len(rows):  # the only wait for the device
         raise ValueError(f"There are {len(rows)} multimodal embeddings for {places} placeholder tokens.")
