@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.engine.multimodal.pictures import make_picture, write_image_processor, write_image_tokens
+from tests.engine.multimodal.pictures import make_picture, write_image_tokens, write_processor
 from tests.multimodal_checkpoints import make_multimodal_checkpoint
 from tests.server.process import Server
 from tracellm import LLM, SamplingParams
@@ -22,7 +22,7 @@ GREEDY: dict[str, Any] = {"model": "vl", "temperature": 0, "max_tokens": 6, "ext
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small Qwen2-VL."""
     folder = make_multimodal_checkpoint(tmp_path_factory.mktemp("vl"), "qwen2_vl")
-    write_image_processor(folder)
+    write_processor(folder)
     write_image_tokens(folder)
     return folder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.multimodal.pictures import write_image_processor, write_image_tokens
+from tests.engine.multimodal.pictures import write_image_tokens, write_processor
 from tests.multimodal_checkpoints import make_multimodal_checkpoint
 
 
@@ -15,8 +15,9 @@ def vl_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     """The folder of a family's checkpoint with image processor and chat template, made at its first use."""
 
     def make(family: str) -> Path:
-        folder = make_multimodal_checkpoint(tmp_path_factory.mktemp(family), family)
-        write_image_processor(folder)
+        further = {"audio_config": {"max_source_positions": 50}} if family == "qwen2_audio" else {}  # of one second
+        folder = make_multimodal_checkpoint(tmp_path_factory.mktemp(family), family, **further)
+        write_processor(folder)
         write_image_tokens(folder)
         return folder
 

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 Message = Mapping[str, Any]
-"""`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`, and of images
-and sounds.
+"""`{"role": "user", "content": "..."}`; the content may also be a list of parts: `{"type": "text", "text": "..."}`,
+images, sounds.
 """
 
 CONTENT_FORMATS = ("auto", "string", "openai")
@@ -68,7 +68,7 @@ def track_items(
 
 
 def parse_chat_messages(
-    messages: list[Message], content_format: str = "auto", items: MultiModalItemTracker | None = None
+    messages: Sequence[Message], content_format: str = "auto", items: MultiModalItemTracker | None = None
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
