@@ -25,12 +25,11 @@ PARAMS = SamplingParams(
 
 def make_prompts(family: str) -> list[dict[str, Any]]:
     """Make prompts of text, one item and several, with equal items and prefixes among them."""
-    one: Any = make_picture(1)
-    wide, small, tall, other = make_picture(2, 90, 20), make_picture(3, 9, 9), make_picture(4, 20, 70), make_picture(5)
+    sizes, seconds = ((46, 30), (90, 20), (9, 9), (20, 70), (46, 30)), (0.5, 0.9, 0.1, 1.0, 0.5)
+    items: list[Any] = [make_picture(seed, *size) for seed, size in enumerate(sizes)]
     if family == "qwen2_audio":
-        one, wide, small, tall, other = (
-            make_sound(seed, seconds) for seed, seconds in enumerate((0.5, 0.9, 0.1, 1.0, 0.5))
-        )
+        items = [make_sound(seed, length) for seed, length in enumerate(seconds)]
+    one, wide, small, tall, other = items
     return [
         make_prompt(5, 6, 7, 8),
         make_prompt(5, one, 7),
