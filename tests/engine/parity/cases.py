@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["engine_cases", "policy_cases", "scheduler_cases", "window_cases"]
+__all__ = ["engine_cases", "mm_cases", "policy_cases", "scheduler_cases", "window_cases"]
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 Json = dict[str, Any]
@@ -35,6 +35,12 @@ def policy_cases() -> list[Json]:
 def window_cases() -> list[Json]:
     """Return the cases of the scheduler with sliding windows and several KV cache groups, in a form of their own."""
     return [json.loads(line) for line in (FIXTURES / "scheduler-windows.jsonl").read_text().splitlines()]
+
+
+@cache
+def mm_cases() -> list[Json]:
+    """Return the cases of the scheduler with images in the prompts, in a form of their own."""
+    return [json.loads(line) for line in (FIXTURES / "scheduler-mm.jsonl").read_text().splitlines()]
 
 
 def _as_engine_case(case: Json) -> Json:

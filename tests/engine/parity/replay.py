@@ -10,7 +10,7 @@ from tracellm.engine.core.sched.scheduler import Scheduler
 __all__ = ["replay"]
 
 _EOS = 1
-_NOT_SETTINGS = {"seed", "requests", "steps"}
+_NOT_SETTINGS = {"seed", "requests", "steps", "ends"}
 _IF_RECORDED = ("min_tokens", "stop_token_ids", "ignore_eos")
 
 
@@ -35,6 +35,7 @@ def replay(
                         priority=spec["priority"],
                         arrival_time=spec["arrival_time"],
                         eos_token_id=_EOS,
+                        items=spec.get("mm_features", ()),
                         **{name: spec[name] for name in _IF_RECORDED if name in spec},
                     )
                 )

@@ -20,6 +20,7 @@ from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.ipc.messages import EngineCoreOutputs
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
@@ -43,8 +44,25 @@ def make_config(
     enable_chunked_prefill: bool = True,
     long_prefill_token_threshold: int = 0,
     policy: str = "fcfs",
+    disable_chunked_mm_input: bool = False,
+    max_tokens_per_mm_item: int = 0,
+    max_num_encoder_input_tokens: int | None = None,
+    encoder_cache_size: int | None = None,
 ) -> VllmConfig:
-    """Make a full configuration; the model's settings have no meaning."""
+    """Make a full configuration; the model's other settings have no meaning."""
+    scheduler_config = SchedulerConfig(
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        max_model_len=max_model_len,
+        enable_chunked_prefill=enable_chunked_prefill,
+        long_prefill_token_threshold=long_prefill_token_threshold,
+        policy=policy,
+        disable_chunked_mm_input=disable_chunked_mm_input,
+    )
+    if max_num_encoder_input_tokens is not None:
+        scheduler_config.max_num_encoder_input_tokens = max_num_encoder_input_tokens
+    if encoder_cache_size is not None:
+        scheduler_config.encoder_cache_size = encoder_cache_size
     return VllmConfig(
         model_config=ModelConfig(
             model="none",
@@ -54,6 +72,7 @@ def make_config(
             seed=0,
             max_model_len=max_model_len,
             hf_config=SimpleNamespace(),
+            max_tokens_per_mm_item=max_tokens_per_mm_item,
         ),
         cache_config=CacheConfig(
             block_size=block_size,
@@ -61,14 +80,7 @@ def make_config(
             num_gpu_blocks_override=num_gpu_blocks_override,
             enable_prefix_caching=enable_prefix_caching,
         ),
-        scheduler_config=SchedulerConfig(
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_num_seqs=max_num_seqs,
-            max_model_len=max_model_len,
-            enable_chunked_prefill=enable_chunked_prefill,
-            long_prefill_token_threshold=long_prefill_token_threshold,
-            policy=policy,
-        ),
+        scheduler_config=scheduler_config,
         device_config=DeviceConfig(device=torch.device("cpu")),
     )
 
@@ -101,9 +113,13 @@ def make_request(
     priority: int = 0,
     arrival_time: float = 0.0,
     eos_token_id: int | None = None,
+    items: Sequence[tuple[str, int, int]] = (),
     **sampling,
 ) -> Request:
-    """Make a request; a prompt given as a number is that many tokens that no other request has."""
+    """Make a request; a prompt given as a number is that many tokens that no other request has.
+
+    `items` are its images: identifier, offset and length of each.
+    """
     if isinstance(prompt, int):
         prompt = [1_000_000 * (1 + int.from_bytes(request_id.encode()) % 9973) + position for position in range(prompt)]
     return Request(
@@ -112,6 +128,10 @@ def make_request(
         sampling_params=SamplingParams(max_tokens=max_tokens, **{"ignore_eos": eos_token_id is None} | sampling),
         eos_token_id=eos_token_id,
         arrival_time=arrival_time,
+        mm_features=[
+            MultiModalFeatureSpec(None, "image", identifier, PlaceholderRange(offset, length))
+            for identifier, offset, length in items
+        ],
         priority=priority,
         block_hasher=None if block_size is None else get_request_block_hasher(block_size),
     )

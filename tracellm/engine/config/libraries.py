@@ -81,6 +81,4 @@ def require_extra(library: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != library:
             raise
-        raise EngineError(
-            f"This needs {library}, which is not installed: pip install 'tracellm[{extra}]'."
-        ) from None
+        raise EngineError(f"This needs {library}, which is not installed: pip install 'tracellm[{extra}]'.") from None

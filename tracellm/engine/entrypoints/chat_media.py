@@ -59,7 +59,9 @@ class MultiModalItemTracker:
             raise InvalidRequestError(f"At most {limit} {modality}(s) may be provided in one prompt.")
         uuid = part.get("uuid")
         if uuid is not None and not (isinstance(uuid, str) and 0 < len(uuid) <= _MOST_UUID):
-            raise InvalidRequestError(f"`uuid` must be a name of at most {_MOST_UUID} characters, got {str(uuid)[:60]!r}.")
+            raise InvalidRequestError(
+                f"`uuid` must be a name of at most {_MOST_UUID} characters, got {str(uuid)[:60]!r}."
+            )
         self.items.setdefault(modality, []).append(read(part[kind]))
         self.uuids.setdefault(modality, []).append(uuid)
         return modality

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from tracellm.engine.entrypoints.chat_media import MultiModalItemTracker
     from tracellm.engine.multimodal.processing import BaseMultiModalProcessor
 
-__all__ = ["CONTENT_FORMATS", "Message", "apply_hf_chat_template", "parse_chat_messages", "split_conversations", "track_items"]
+__all__ = [
+    "CONTENT_FORMATS",
+    "Message",
+    "apply_hf_chat_template",
+    "parse_chat_messages",
+    "split_conversations",
+    "track_items",
+]
 
 Message = Mapping[str, Any]
-"""`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`, and of parts
-with images and sounds.
+"""`{"role": "user", "content": "..."}`; the content may also be a list of parts: `{"type": "text", "text": "..."}`,
+images, sounds.
 """
 
 CONTENT_FORMATS = ("auto", "string", "openai")
@@ -61,7 +68,7 @@ def track_items(
 
 
 def parse_chat_messages(
-    messages: list[Message], content_format: str = "auto", items: MultiModalItemTracker | None = None
+    messages: Sequence[Message], content_format: str = "auto", items: MultiModalItemTracker | None = None
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 

@@ -24,6 +24,7 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.arg_utils import AsyncEngineArgs, EngineArgs, resolve_config
@@ -100,6 +101,8 @@ class AsyncLLM(EngineClient):
         self.log_requests = log_requests
         self.log_stats = log_stats or bool(stat_loggers)
         self.output_handler: asyncio.Task[None] | None = None
+        self._mm_lock = asyncio.Lock()
+        """Held while a thread processes images or sounds."""
 
         skip = self.model_config.skip_tokenizer_init
         self.processor = Processor(vllm_config, None if skip else get_tokenizer(self.model_config.tokenizer))
@@ -251,9 +254,16 @@ class AsyncLLM(EngineClient):
         if isinstance(prompt, EngineCoreRequest):
             request = prompt
         else:
-            request = self.processor.process_inputs(
-                request_id, prompt, params, arrival_time, priority, trace_headers=trace_headers
-            )
+            process = partial(
+                self.processor.process_inputs, request_id, params=params, arrival_time=arrival_time, priority=priority,
+                trace_headers=trace_headers,
+            )  # fmt: skip
+            if self.processor.input_preprocessor.has_items(prompt):  # processing an image takes time
+                prompt = self.processor.input_preprocessor.tokenize_beside_items(prompt)
+                async with self._mm_lock:
+                    request = await asyncio.to_thread(process, prompt)
+            else:
+                request = process(prompt)
             prompt_text = get_prompt_text(prompt)
         if request.request_id != request_id:
             raise InvalidRequestError(f"The request has the id {request.request_id!r}, not {request_id!r}.")

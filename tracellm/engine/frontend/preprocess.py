@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
@@ -69,6 +69,22 @@ class InputPreprocessor:
         """
         return self._process_decoder_only_prompt(prompt, max_length)
 
+    def has_items(self, prompt: PromptType) -> bool:
+        """Return whether a prompt has images or sounds that the model may take."""
+        return self.mm_processor is not None and isinstance(prompt, Mapping) and bool(prompt.get("multi_modal_data"))
+
+    def tokenize_beside_items(self, prompt: PromptType) -> PromptType:
+        """Return a prompt with images or sounds as token ids, so that a thread can do the rest.
+
+        Raises:
+            InvalidRequestError: the prompt has no accepted form.
+        """
+        _validate_prompt(prompt)
+        assert isinstance(prompt, Mapping)
+        if "prompt_token_ids" in prompt:
+            return prompt
+        return {**prompt, "prompt_token_ids": self.tokenize_prompt(prompt["prompt"])}
+
     def get_eos_token_id(self) -> int | None:
         """Return the tokenizer's end-of-sequence token; None without a tokenizer."""
         return None if self.tokenizer is None else self.tokenizer.eos_token_id
@@ -86,43 +102,16 @@ class InputPreprocessor:
     def _prompt_to_llm_inputs(self, prompt: PromptType, max_length: int | None) -> TokenInputs | MultiModalInputs:
         _validate_prompt(prompt)
         if isinstance(prompt, str):
-            inputs = self._process_text(prompt, max_length)
-        elif prompt.get("multi_modal_data"):
-            return self._process_multimodal(prompt, max_length)
-        elif "prompt_token_ids" in prompt:
-            inputs = self._process_tokens(prompt["prompt_token_ids"])
-        else:
-            inputs = self._process_text(prompt["prompt"], max_length)
-        if self.mm_processor is not None:
-            self.mm_processor.validate_placeholders(inputs["prompt_token_ids"], {})
-        return inputs
-
-    def _process_multimodal(self, prompt: Mapping[str, Any], max_length: int | None) -> MultiModalInputs:
-        """Convert a prompt with images or sounds.
-
-        Raises:
-            InvalidRequestError: the model takes none, an item cannot be used, or the prompt would be cut.
-        """
-        if self.mm_processor is None:
-            raise InvalidRequestError(
-                f"The prompt has \"multi_modal_data\", but the model `{self.model_config.served_model_name}` takes text "
-                "only."
-            )
-        if max_length is not None:
-            raise InvalidRequestError("`truncate_prompt_tokens` cannot be used for a prompt with images or sounds.")
+            return self._process_text({"prompt": prompt}, max_length)
         if "prompt_token_ids" in prompt:
-            token_ids = self._process_tokens(prompt["prompt_token_ids"])["prompt_token_ids"]
-        else:
-            token_ids = self.tokenize_prompt(prompt["prompt"])
-        mm_kwargs = self.mm_processor.config.mm_processor_kwargs | dict(prompt.get("mm_processor_kwargs") or {})
-        return self.mm_processor.apply(
-            token_ids, prompt["multi_modal_data"], mm_kwargs, prompt.get("multi_modal_uuids")
-        )
+            return self._process_tokens(prompt, max_length)
+        return self._process_text(prompt, max_length)
 
-    def _process_text(self, text: str, max_length: int | None) -> TokenInputs:
-        return TokenInputs(prompt_token_ids=self.tokenize_prompt(text, max_length=max_length))
+    def _process_text(self, prompt: Mapping[str, Any], max_length: int | None) -> TokenInputs | MultiModalInputs:
+        return self._with_items(prompt, self.tokenize_prompt(prompt["prompt"], max_length=max_length), max_length)
 
-    def _process_tokens(self, token_ids: Sequence[int]) -> TokenInputs:
+    def _process_tokens(self, prompt: Mapping[str, Any], max_length: int | None) -> TokenInputs | MultiModalInputs:
+        token_ids = prompt["prompt_token_ids"]
         if not isinstance(token_ids, (list, tuple)):
             raise InvalidRequestError(f'"prompt_token_ids" must be a list of token ids, got {_describe(token_ids)}.')
         for position, token in enumerate(token_ids):
@@ -130,7 +119,37 @@ class InputPreprocessor:
                 raise InvalidRequestError(
                     f'"prompt_token_ids" must be a list of token ids, got {_describe(token)} at position {position}.'
                 )
-        return TokenInputs(prompt_token_ids=list(token_ids))
+        return self._with_items(prompt, list(token_ids), max_length)
+
+    def _with_items(
+        self, prompt: Mapping[str, Any], token_ids: list[int], max_length: int | None
+    ) -> TokenInputs | MultiModalInputs:
+        """Add the prompt's images and sounds to its tokens, if it has any."""
+        if prompt.get("multi_modal_data"):
+            return self._process_multimodal(prompt, token_ids, max_length)
+        if self.mm_processor is not None:
+            self.mm_processor.validate_placeholders(token_ids, {})
+        return TokenInputs(prompt_token_ids=token_ids)
+
+    def _process_multimodal(
+        self, prompt: Mapping[str, Any], token_ids: list[int], max_length: int | None
+    ) -> MultiModalInputs:
+        """Process the images and sounds of a prompt with these tokens.
+
+        Raises:
+            InvalidRequestError: the model takes none, an item cannot be used, or the prompt would be cut.
+        """
+        if self.mm_processor is None:
+            raise InvalidRequestError(
+                f'The prompt has "multi_modal_data", but the model `{self.model_config.served_model_name}` takes text '
+                "only."
+            )
+        if max_length is not None:
+            raise InvalidRequestError("`truncate_prompt_tokens` cannot be used for a prompt with images or sounds.")
+        mm_kwargs = self.mm_processor.config.mm_processor_kwargs | dict(prompt.get("mm_processor_kwargs") or {})
+        return self.mm_processor.apply(
+            token_ids, prompt["multi_modal_data"], mm_kwargs, prompt.get("multi_modal_uuids")
+        )
 
     def tokenize_prompt(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None

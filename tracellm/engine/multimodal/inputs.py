@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Array: TypeAlias = torch.Tensor | np.ndarray
 else:
 
-    class Array(ABC):
+    class Array(ABC):  # noqa: B024  # only its virtual subclasses have instances
         """A torch tensor or a NumPy array; `import_array_types` registers both as subclasses."""
 
 

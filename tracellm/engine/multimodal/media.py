@@ -91,7 +91,11 @@ class MediaConnector:
         except (OSError, ValueError):
             resolved = None
         # The same message for a file that is not there, so that callers cannot look for files.
-        if parts.netloc not in ("", "localhost") or resolved is None or not resolved.is_relative_to(self.allowed_folder):
+        if (
+            parts.netloc not in ("", "localhost")
+            or resolved is None
+            or not resolved.is_relative_to(self.allowed_folder)
+        ):
             raise InvalidRequestError(f"{path} is not a file below the allowed directory (--allowed-local-media-path).")
         if not resolved.is_file():
             raise InvalidRequestError(f"{path} is not a file.")
@@ -216,7 +220,9 @@ def decode_image(data: bytes) -> Any:
         raise InvalidRequestError(f"The image has more than {MOST_PIXELS} pixels.") from None
     except Exception as error:  # a damaged file can raise anything in Pillow
         accepted = ", ".join(_IMAGE_FORMATS)
-        raise InvalidRequestError(f"The data are no image of an accepted format ({accepted}): {first_line(error)}.") from None
+        raise InvalidRequestError(
+            f"The data are no image of an accepted format ({accepted}): {first_line(error)}."
+        ) from None
     if image.width * image.height > MOST_PIXELS:
         raise InvalidRequestError(f"The image is {image.width} x {image.height}, more than {MOST_PIXELS} pixels.")
     return image

@@ -76,7 +76,9 @@ class MultiModalDataParser:
                 f"{type(samples).__name__} of shape {array.shape}."
             )
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not _RATES[0] <= rate <= _RATES[1]:
-            raise InvalidRequestError(f"{label}: the sampling rate must be {_RATES[0]} to {_RATES[1]} Hz, got {rate!r}.")
+            raise InvalidRequestError(
+                f"{label}: the sampling rate must be {_RATES[0]} to {_RATES[1]} Hz, got {rate!r}."
+            )
         if array.dtype.kind in "iu":
             array = array / np.float32(np.iinfo(array.dtype).max)
         array = array.astype(np.float32)
@@ -149,5 +151,3 @@ def _resample(samples: np.ndarray, rate: float, target: float) -> np.ndarray:
 
     resampled: np.ndarray = soxr.resample(samples, rate, target)
     return resampled.astype(np.float32)
-
-

@@ -24,6 +24,7 @@ _PROCESSORS = {
     "Qwen2AudioForConditionalGeneration": ("qwen2_audio", "Qwen2AudioMultiModalProcessor"),
     "Qwen2VLForConditionalGeneration": ("qwen2_vl", "Qwen2VLMultiModalProcessor"),
     "Qwen2_5_VLForConditionalGeneration": ("qwen2_vl", "Qwen2VLMultiModalProcessor"),
+    "Qwen3VLForConditionalGeneration": ("qwen2_vl", "Qwen2VLMultiModalProcessor"),
 }
 
 

@@ -21,7 +21,6 @@ from tracellm.engine.config.errors import EngineError
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, MultiModalKwargsItem
 
 if TYPE_CHECKING:
-    from tracellm.engine.core.sched.output import SchedulerOutput
     from tracellm.engine.model_executor.models.interfaces import SupportsMRoPE, SupportsMultiModal
     from tracellm.engine.worker.gpu_input_batch import CachedRequestState
 

@@ -280,7 +280,7 @@ class _Process:
         return None
 
     def _end(self, ends_alone: bool) -> None:
-        """End the process and all that it started; one that ends by itself gets time to, so that its status is known."""
+        """End the process and all that it started; wait for one that ends by itself, to get its exit status."""
         if ends_alone:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)

@@ -49,6 +49,7 @@ VLLM_MODULES = {
     "tracellm.engine.frontend.preprocess": "vllm.inputs.preprocess",
     "tracellm.engine.frontend.processor": "vllm.v1.engine.processor",
     "tracellm.engine.core.request": "vllm.v1.request",
+    "tracellm.engine.multimodal.processing": "vllm.multimodal.processing",
     "tracellm.engine.sample.logits_processor": "vllm.v1.sample.logits_processor.builtin",
     "tracellm.engine.sample.sampler": "vllm.v1.sample.sampler",
     "tracellm.engine.core.sched.scheduler": "vllm.v1.core.sched.scheduler",

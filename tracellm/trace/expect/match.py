@@ -22,6 +22,11 @@ __all__ = ["Miss", "Result", "check"]
 _MODEL = re.compile(r"X*Model")
 """Placeholder names in a diagram for the model's class."""
 
+_PROCESSOR = re.compile(r"(?:Base|\w*X+)MultiModalProcessor")
+"""Placeholder names in a diagram for the class of the model's multimodal processor."""
+_MULTIMODAL = "_process_multimodal"
+"""Function that each prompt with images or sounds goes through, and no other."""
+
 _SCRIPT = re.compile(r"(?:the |your )?(?:user|script|program)|用户|脚本|程序", re.IGNORECASE)
 """Names in a diagram for the script, which a recording has under the name of its file."""
 
@@ -94,10 +99,12 @@ class _Check:
         self._classes = frozenset(plain(span.lifeline) for span in trace.spans)
         self._lifelines = {name: self._named(lifeline) for name, lifeline in expectation.lifelines.items()}
         wanted = [arrow for arrow in expectation.arrows if not phase or arrow.phase == phase]
-        self._arrows = [arrow for arrow in wanted if not arrow.needs]
+        has_items = any(span.name.rpartition(".")[2] == _MULTIMODAL for span in trace.spans)
+        met = {"", "mm"} if has_items else {""}
+        self._arrows = [arrow for arrow in wanted if arrow.needs in met]
         self._needs: dict[str, int] = {}
         for arrow in wanted:
-            if arrow.needs:
+            if arrow.needs not in met:
                 self._needs[arrow.needs] = self._needs.get(arrow.needs, 0) + 1
         self._known = frozenset().union(*self._lifelines.values())
         self._drawn: dict[str, list[Arrow]] = {}
@@ -130,6 +137,8 @@ class _Check:
         lifeline = frozenset(lifeline)
         if self._is_script(lifeline):
             return lifeline | self._scripts
+        if any(map(_PROCESSOR.fullmatch, lifeline)):
+            return lifeline | {name for name in self._classes if name.endswith("MultiModalProcessor")}
         return lifeline | self._models if any(map(_MODEL.fullmatch, lifeline)) else lifeline
 
     def _is_script(self, lifeline: frozenset[str]) -> bool:

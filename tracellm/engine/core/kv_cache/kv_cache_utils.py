@@ -176,7 +176,7 @@ def _gen_mm_extra_hash_keys(
     request: Request, start_token_idx: int, end_token_idx: int, start_mm_idx: int
 ) -> tuple[list[str], int]:
     """See `generate_block_hash_extra_keys`."""
-    extra_keys = []
+    extra_keys: list[str] = []
     for index in range(start_mm_idx, len(request.mm_features)):
         feature = request.mm_features[index]
         start = feature.mm_position.offset

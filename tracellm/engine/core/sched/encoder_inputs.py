@@ -26,6 +26,8 @@ __all__ = ["EncoderInputScheduler"]
 class EncoderInputScheduler:
     """Base class of `Scheduler`."""
 
+    requests: dict[str, Request]
+
     def __init__(self, vllm_config: VllmConfig) -> None:
         self.scheduler_config = vllm_config.scheduler_config
         self.max_num_encoder_input_tokens, encoder_cache_size = compute_encoder_budget(
@@ -97,7 +99,7 @@ class EncoderInputScheduler:
             step.not_scheduled[request.request_id] = limit
         return num_new_tokens
 
-    def _schedule_encoder_inputs(self, step: _Step, request: Request) -> None:
+    def _add_encoder_inputs(self, step: _Step, request: Request) -> None:
         """Schedule the items that `_limit_to_encoder_inputs` has found, as the request was scheduled."""
         input_ids, num_encoder_tokens, limit = step.encoder_inputs
         if isinstance(limit, CutShort):
@@ -122,6 +124,16 @@ class EncoderInputScheduler:
         if kept:
             step.scheduled_encoder_inputs[request.request_id] = kept
         self.encoder_cache_manager.free(request)
+
+    def _free_all_encoder_inputs(self) -> None:
+        """Free the items of all requests, after a step without tokens; those still needed are found in the next one.
+
+        A waiting request can hold an item whose space a running one needs, and lack the blocks that this one has. vLLM
+        0.11.1 then schedules nothing any more.
+        """
+        request_ids = set().union(*self.encoder_cache_manager.cached.values())
+        for request_id in sorted(request_ids):
+            self.encoder_cache_manager.free(self.requests[request_id])
 
     def _free_encoder_inputs(self, request: Request) -> None:
         """Free the items of a request whose tokens are all computed: the KV cache has what they contributed."""

@@ -92,7 +92,8 @@ class CachedRequestData:
 class SchedulerOutput:
     """One step: the requests that run, with their tokens and blocks, and the reasons for all others.
 
-    vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, connectors. Added: `not_scheduled`, `cut_short`, `waiting_reason`.
+    vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, connectors. Added:
+    `not_scheduled`, `cut_short`, `waiting_reason`.
     """
 
     scheduled_new_reqs: list[NewRequestData]

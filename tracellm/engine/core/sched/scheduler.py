@@ -111,6 +111,8 @@ class Scheduler(EncoderInputScheduler):
 
     def _make_scheduler_output(self, step: _Step) -> SchedulerOutput:
         """Collect the decisions of the step, for the workers and for the reports."""
+        if not step.num_scheduled_tokens:
+            self._free_all_encoder_inputs()
         return SchedulerOutput(
             scheduled_new_reqs=[
                 NewRequestData.from_request(r, step.new_blocks[r.request_id].get_block_ids()) for r in step.new_reqs
@@ -161,7 +163,7 @@ class Scheduler(EncoderInputScheduler):
             if num_new_tokens < wanted:
                 step.cut_short[request_id] = self._cut_short(wanted, num_new_tokens)
             if request.has_encoder_inputs:
-                self._schedule_encoder_inputs(step, request)
+                self._add_encoder_inputs(step, request)
 
         for request in self.running[index:]:
             if wanted := self._get_num_wanted_tokens(request):
@@ -270,7 +272,7 @@ class Scheduler(EncoderInputScheduler):
             if num_new_tokens < wanted:
                 step.cut_short[request.request_id] = self._cut_short(wanted, num_new_tokens)
             if request.has_encoder_inputs:
-                self._schedule_encoder_inputs(step, request)
+                self._add_encoder_inputs(step, request)
             request.status = RequestStatus.RUNNING
             request.num_computed_tokens = num_computed_tokens
             if request.num_cached_tokens < 0:

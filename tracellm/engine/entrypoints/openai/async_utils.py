@@ -20,7 +20,7 @@ __all__ = ["AsyncTokenizer", "EnginePrompt", "after_first", "merge_async_iterato
 T = TypeVar("T")
 
 EnginePrompt = dict[str, Any]
-"""`{"prompt": text, "prompt_token_ids": [ids]}`."""
+"""`{"prompt": text, "prompt_token_ids": [ids]}`, with `multi_modal_data` for images and sounds."""
 
 _MIN_THREAD_LENGTH = 1 << 16
 """Characters above which a text is tokenized in a thread; such a text takes about 0.05 s."""

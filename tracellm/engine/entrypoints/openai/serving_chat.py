@@ -113,7 +113,7 @@ class OpenAIServingChat(OpenAIServing):
         if not request.echo or last["role"] != self.get_chat_request_role(request):
             return ""
         content = last["content"] or ""
-        return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+        return content if isinstance(content, str) else "\n".join(part["text"] for part in content if "text" in part)
 
     # -- streams ------------------------------------------------------------------------------------------------------
 

@@ -3,13 +3,14 @@
 Called once per request by the serving classes. Invalid requests are rejected here or by the `Processor`, before a
 response begins.
 
-vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA, beam search, pooling, tool parsers,
-multimodal input. There `_process_inputs` calls the `Processor`, and the engine gets an `EngineCoreRequest`; here
+vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA, beam search, pooling, tool parsers.
+There `_process_inputs` calls the `Processor`, and the engine gets an `EngineCoreRequest`; here
 `AsyncLLM.add_request` calls it, as in vLLM's architecture diagram.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
-from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages
+from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages, track_items
 from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt
 from tracellm.engine.entrypoints.openai.http_responses import error_response
 from tracellm.engine.entrypoints.openai.protocol import (
@@ -128,11 +129,21 @@ class OpenAIServing:
             The conversation with all contents in one form, and the prompt.
 
         Raises:
-            InvalidRequestError: A message is invalid, the template rejects it, or the text is far too long.
+            InvalidRequestError: A message is invalid, its image or sound cannot be read, the template rejects it, or
+                the text is far too long.
         """
         self._validate_chat_template(request.chat_template, request.chat_template_kwargs)
-        conversation = parse_chat_messages(list(request.messages), self.chat_template_content_format)
         chat_template = request.chat_template or self.chat_template
+        items, content_format = track_items(
+            self.engine_client.processor.input_preprocessor.mm_processor,
+            self.chat_template_content_format,
+            (request.chat_template_kwargs or {}).get("chat_template") or chat_template or tokenizer.chat_template,
+        )
+        messages = list(request.messages)
+        if items is None:
+            conversation = parse_chat_messages(messages, content_format)
+        else:  # fetching and decoding take time
+            conversation = await asyncio.to_thread(parse_chat_messages, messages, content_format, items)
         arguments: dict[str, Any] = {
             "chat_template": chat_template,
             "add_generation_prompt": request.add_generation_prompt,
@@ -143,9 +154,10 @@ class OpenAIServing:
         }
         arguments["chat_template"] = arguments["chat_template"] or chat_template  # null keeps --chat-template
         text = apply_hf_chat_template(tokenizer, conversation, **arguments)
-        return conversation, await self.models.async_tokenizer.tokenize(
+        prompt = await self.models.async_tokenizer.tokenize(
             text, add_special_tokens=request.add_special_tokens, max_length=max_length, bounded=bounded
         )
+        return conversation, prompt if items is None else prompt | items.prompt_fields()
 
     def _max_length(self, request: SamplingRequest) -> int | None:
         """Return the number of tokens to truncate the prompt to, or None.

@@ -1,4 +1,4 @@
-"""Images of Qwen2-VL and Qwen2.5-VL: as large as they are, in patches of 14 pixels, four of which make a token.
+"""Images of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: as large as they are, in patches, four of which make a token.
 
 vLLM: vllm/model_executor/models/qwen2_vl.py::Qwen2VLMultiModalProcessor. Left out: video.
 """

@@ -362,7 +362,7 @@ def _make_scheduler(case: Workload) -> Any:
         scheduler_config=SimpleNamespace(
             **{name: case[name] for name in (*names, "long_prefill_token_threshold")}, async_scheduling=False
         ),
-        model_config=SimpleNamespace(max_model_len=case["max_model_len"]),
+        model_config=SimpleNamespace(max_model_len=case["max_model_len"], max_tokens_per_mm_item=0),
         cache_config=SimpleNamespace(enable_prefix_caching=case["enable_prefix_caching"]),
     )
     dtype: Any = SimpleNamespace(itemsize=4)

@@ -13,6 +13,10 @@ __all__ = ["ENTRIES"]
 ENTRIES = (
     *plain("request", "model_executor.models.*:*ForCausalLM", "__init__", "load_weights"),
     *plain("step", "model_executor.models.*:*ForCausalLM", "forward", "compute_logits"),
+    *plain("request", "model_executor.models.*:*ForConditionalGeneration", "__init__", "load_weights"),
+    *plain("step", "model_executor.models.*:*ForConditionalGeneration", "forward", "compute_logits"),
+    *ours_only("step", "model_executor.models.*:*ForConditionalGeneration", "get_multimodal_embeddings"),
+    *vllm_only("step", "model_executor.models.*:*ForConditionalGeneration", "embed_multimodal"),
     *plain("step", "model_executor.models.*:*Model", "__init__", "forward"),
     *plain("step", "model_executor.models.*:*Decoder", "forward"),
     *plain("layer", "model_executor.models.*:", "*Layer.forward", "*Attention.forward", "*MLP.forward"),

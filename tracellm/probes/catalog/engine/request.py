@@ -312,6 +312,7 @@ def _note_finished(tracker: RequestTracker, span: Span, facts: Any, child_facts:
 _LLM = "entrypoints.llm:LLM"
 _OFFLINE = "entrypoints.common.offline:OfflineInferenceMixin"
 _INPUTS = "frontend.preprocess:InputPreprocessor"
+_ITEMS = "multimodal.processing:BaseMultiModalProcessor"
 _PROCESSOR = "frontend.processor:Processor"
 _OUTPUTS = "frontend.output_processor:OutputProcessor"
 _GRAMMARS = "core.structured_output.manager:StructuredOutputManager"
@@ -352,6 +353,10 @@ _SUBMISSION = (
     *plain("request", _INPUTS, "preprocess", "_process_decoder_only_prompt", removed="0.32.0"),
     *plain("request", _INPUTS, "_prompt_to_llm_inputs", "_process_text", "_process_tokens", removed="0.32.0"),
     *ours_only("request", _INPUTS, "tokenize_prompt", record=_capture_tokenized),
+    *plain("request", _INPUTS, "_process_multimodal", removed="0.32.0"),
+    *plain("request", _ITEMS, "apply", "_to_mm_items", "_maybe_apply_prompt_updates", "_hash_mm_items"),
+    *ours_only("request", _ITEMS, "_cache_apply_hf_processor"),
+    *vllm_only("request", "multimodal.processing:BaseMultiModalProcessor", "_cached_apply_hf_processor"),
     *ours_only("request", "frontend.llm_engine:LLMEngine", "_add_request", **_SUBMITTED),
     *ours_only("request", "frontend.async_llm:AsyncLLM", "_add_request", **_SUBMITTED),
     *ours_only(

@@ -288,6 +288,7 @@ ENTRIES = (
     *plain("step", "worker.gpu_model_runner:", "apply_grammar_bitmask"),
     *ours_only("step", _RUNNER, "_prepare_inputs", capture=_capture_inputs, attributes=_inputs, **_SHORT),
     *plain("step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, **_SHORT),
+    *plain("step", _RUNNER, "_preprocess", "_execute_mm_encoder", shown_as="GPUModelRunner"),
     *plain("step", _RUNNER, "_model_forward", "_bookkeeping_sync", shown_as="GPUModelRunner"),
     *ours_only(
         "step",

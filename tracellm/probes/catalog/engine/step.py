@@ -371,6 +371,7 @@ ENTRIES = (
         gives=give_schedule,
         gives_to=STEP,
     ),
+    *plain("step", _SCHEDULER, "_try_schedule_encoder_inputs", shown_as="Scheduler"),
     *plain("layer", _SCHEDULER, "_make_cached_request_data", "_update_after_schedule", shown_as="Scheduler"),
     *plain("step", _SCHEDULER, "get_grammar_bitmask", shown_as="Scheduler"),
     *plain("step", _GRAMMARS, "grammar_bitmask"),

@@ -166,7 +166,6 @@ _SECOND_RUNNER = "v1.worker.gpu.*:GPUModelRunner"
 _SAMPLER, _OPS = "v1.sample.sampler:Sampler", "v1.sample.ops.topk_topp_sampler:"
 
 ENTRIES = (
-    *vllm_only("step", _RUNNER, "_preprocess", "_execute_mm_encoder", **_SHOWN),
     *vllm_only("step", _RUNNER, "propose_draft_token_ids", **_SHOWN),
     like(ours.ENTRIES, f"{_RUNNER}._prepare_inputs", capture=_capture_inputs),
     like(
