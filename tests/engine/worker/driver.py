@@ -76,8 +76,8 @@ def record_hidden_states(executor: Executor) -> list[torch.Tensor]:
     runner = runner_of(executor)
     forward, recorded = runner._model_forward, []
 
-    def model_forward(input_ids: torch.Tensor, positions: torch.Tensor, graph_size: int | None = None) -> torch.Tensor:
-        recorded.append(forward(input_ids, positions, graph_size))
+    def model_forward(*inputs: Any) -> torch.Tensor:
+        recorded.append(forward(*inputs))
         return recorded[-1]
 
     runner._model_forward = model_forward

@@ -8,22 +8,24 @@ vLLM: vllm/model_executor/models/interfaces.py, and `init_vllm_registered_model`
 embeddings as inputs, encoder data parallelism.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from copy import copy
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tracellm.engine.config.errors import ModelLoadError
-from tracellm.engine.config.vllm_config import VllmConfig
-from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
 from tracellm.engine.model_executor.models.registry import resolve_model_cls
 from tracellm.engine.model_executor.models.utils import merge_multimodal_embeddings
-from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
+
+    from tracellm.engine.config.vllm_config import VllmConfig
+    from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
+    from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
 __all__ = ["SupportsMRoPE", "SupportsMultiModal", "init_language_model"]
 
@@ -97,7 +99,11 @@ def init_language_model(
     return model_cls(vllm_config.with_hf_config(text_config), prefix=prefix)
 
 
-def _resolve_language_model_cls(text_config: "PretrainedConfig", model_type: str) -> type[Qwen2ForCausalLM]:
+def _resolve_language_model_cls(text_config: PretrainedConfig, model_type: str) -> type[Qwen2ForCausalLM]:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # heavy
+
+    from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
+
     by_model_type = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text_config.model_type)
     model_cls = resolve_model_cls(text_config.architectures or [by_model_type])
     if not issubclass(model_cls, Qwen2ForCausalLM):
