@@ -140,7 +140,11 @@ def test_of_several_steps_the_range_is_said():
         (NotScheduledReason.preempted(by="7", needed=2, free=1), ("7", "2", "1")),
         (NotScheduledReason.preempted(by="1", needed=2, free=1), ("own KV cache blocks|自己的 KV 缓存块", "2", "1")),
         (NotScheduledReason.grammar(kind="json"), ("json",)),
+        (CutShort.encoder_budget(item=1, needed=20, budget=64, left=3), ("1", "20", "64", "3")),
+        (NotScheduledReason.encoder_cache(item=1, needed=20, size=64, free=3), ("1", "20", "64", "3")),
+        (CutShort.chunked_mm_input(item=1, needed=20, left=3), ("1", "20", "3")),
         (NotScheduledReason.behind("7", ReasonCode.GRAMMAR), ("7",)),
+        (NotScheduledReason.behind("7", ReasonCode.ENCODER_CACHE), ("7", "encoder cache|编码器缓存")),
     ],
     ids=lambda value: "" if isinstance(value, tuple) else value.code.value,
 )

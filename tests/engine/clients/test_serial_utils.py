@@ -19,6 +19,7 @@ from tracellm.engine.config.errors import EngineError
 from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, UtilityOutput
 from tracellm.engine.ipc.messages import UtilityResult as Result
 from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
 ENCODER = MsgpackEncoder()
@@ -79,6 +80,59 @@ def test_plain_values_arrive(value):
     arrived = sent(output, OUTPUTS).utility_output
     assert (arrived.call_id, arrived.failure_message, arrived.result.result) == (5, None, value)
     assert sent([1, value], ANYTHING) == [1, value]
+
+
+@given(
+    st.dictionaries(st.text("abc_", min_size=1), arrays() | tensors(), max_size=4),
+    st.lists(st.booleans(), min_size=1, max_size=300) | st.none(),
+    st.sampled_from([0, 256]),
+)
+def test_items_arrive(data, mask, threshold):
+    """The tensors, arrays and the place of an image or sound arrive unchanged, each of its kind."""
+    place = PlaceholderRange(3, 300, None if mask is None else np.array(mask))
+    items = [MultiModalFeatureSpec(data, "image", "x", place), MultiModalFeatureSpec(None, "audio", "y", place)]
+    request = core_request("a", [1], SamplingParams(), mm_features=items)
+    encoder = MsgpackEncoder(size_threshold=threshold)
+    arrived = sent(request, REQUESTS, encoder).mm_features
+    assert [(one.modality, one.identifier, one.mm_position) for one in arrived] == [
+        ("image", "x", place),
+        ("audio", "y", place),
+    ]
+    assert {name: plain(value) for name, value in arrived[0].data.items()} == {
+        name: plain(value) for name, value in data.items()
+    }
+    assert arrived[1].data is None
+
+
+def test_the_tensors_of_items_are_frames_and_not_copied():
+    """Each large tensor of an image is a frame of its own, without a copy on either side."""
+    pixels, sizes = torch.arange(1000.0), np.arange(200)
+    item = MultiModalFeatureSpec({"pixels": pixels, "sizes": sizes}, "image", "x", PlaceholderRange(0, 1))
+    frames = ENCODER.encode(core_request("a", [1], SamplingParams(), mm_features=[item]))
+    assert [memoryview(frame).nbytes for frame in frames[1:]] == [4000, 1600]
+    assert np.shares_memory(np.frombuffer(memoryview(frames[1]), dtype=np.float32), pixels.numpy())
+    received = [bytearray(frame) for frame in frames]
+    (arrived,) = REQUESTS.decode(received).mm_features
+    assert arrived.data is not None
+    assert np.shares_memory(arrived.data["pixels"].numpy(), np.frombuffer(received[1], dtype=np.float32))
+    assert np.shares_memory(arrived.data["sizes"], np.frombuffer(received[2], dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("encoded", "message"),
+    [
+        (["|O", [1], b""], "is not supported"),
+        ([["<f4"], [1], b""], "not a valid EngineCoreRequest"),
+        (["float32", [3], b"1234"], "shape .* has 4 bytes"),
+        ("abc", "has 3 parts"),
+    ],
+)
+def test_tensors_of_items_that_cannot_be_are_refused(encoded, message):
+    """An item's tensor of another type, or with another size, is refused."""
+    request = msgspec.to_builtins(core_request("a", [1], SamplingParams()))
+    request[2] = [[{"pixels": encoded}, "image", "x", {"offset": 0, "length": 1}]]
+    with pytest.raises(EngineError, match=message):
+        REQUESTS.decode(msgspec.msgpack.encode(request))
 
 
 def test_large_arrays_are_frames_and_not_copied():

@@ -1,14 +1,19 @@
 """Tests of block hashes, and of the number of blocks that memory can hold."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.engine.sched.harness import make_config, make_kv_cache_config, make_request, make_spec
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheGroupSpec
 from tracellm.engine.core.kv_cache.kv_cache_utils import (
+    NONE_HASH,
+    BlockHash,
     check_enough_kv_cache_memory,
     check_request_fits,
     get_kv_cache_config,
@@ -49,6 +54,44 @@ def test_several_tokens_at_once_complete_several_blocks():
     request.append_output_token_ids(list(range(2, 13)))
     assert request.block_hashes == make_request("b", list(range(1, 13)), block_size=4).block_hashes
     assert len(request.block_hashes) == 3
+
+
+def hashes_of(*items: tuple[str, int, int], num_tokens: int = 24, outputs: int = 0) -> list[BlockHash]:
+    """Return the hashes, for blocks of 4, of equal tokens with these items; the last tokens are generated."""
+    request = make_request("a", [7] * (num_tokens - outputs), block_size=4, items=items)
+    for _ in range(outputs):
+        request.append_output_token_ids(7)
+    return request.block_hashes
+
+
+def test_a_hash_depends_on_the_items_that_overlap_the_block():
+    """Blocks before an item have the hash of the text; with an item, its identifier counts, not its offset."""
+    text, item, other = hashes_of(), hashes_of(("x", 5, 6)), hashes_of(("y", 5, 6))
+    assert text[:1] == item[:1] == other[:1]
+    assert all(len({one, two, three}) == 3 for one, two, three in zip(text[1:], item[1:], other[1:], strict=True))
+    assert item[1] == hash_block_tokens(text[0], [7] * 4, ("x",))
+    assert item[3] == hash_block_tokens(item[2], [7] * 4)
+
+
+def test_a_text_has_the_hashes_that_it_had_without_items():
+    """The hash of a block without items is the SHA-256 of its parent and its tokens as 64-bit numbers."""
+    digest = hashlib.sha256(NONE_HASH + b"".join(token.to_bytes(8, "little") for token in (1, 2, 3, 4)))
+    assert make_request("a", [1, 2, 3, 4], block_size=4).block_hashes == [digest.digest()]
+
+
+@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 4), st.integers(1, 9)), max_size=5))
+def test_the_keys_of_a_block_are_those_of_its_items(parts):
+    """Each block has the identifiers of the items that overlap it, also if generated tokens complete it."""
+    items, end = [], 0
+    for name, gap, length in parts:
+        items.append((name, end + gap, length))
+        end += gap + length
+    parent, expected = None, []
+    for start in range(0, 80, 4):
+        keys = tuple(name for name, offset, length in items if offset < start + 4 and offset + length > start)
+        parent = hash_block_tokens(parent, [7] * 4, keys or None)
+        expected.append(parent)
+    assert hashes_of(*items, num_tokens=80) == hashes_of(*items, num_tokens=80, outputs=80 - max(end, 1)) == expected
 
 
 def test_the_memory_is_divided_into_blocks_that_serve_all_layers():

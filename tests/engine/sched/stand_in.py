@@ -16,6 +16,7 @@ from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.executor.uniproc_executor import FutureOutput
 from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.model_runner_output import (
     EMPTY_MODEL_RUNNER_OUTPUT,
@@ -40,13 +41,17 @@ class Later(AsyncModelRunnerOutput):
 
 
 class StandInExecutor(Executor):
-    """Executor that generates each request's tokens, and checks that the scheduler requests the next ones."""
+    """Executor that generates each request's tokens, and checks that the scheduler requests the next ones, and encodes
+    the images among them."""
 
     fails = True
     """True if a request can run out of allowed tokens."""
 
     def _init_executor(self) -> None:
         self.tokens: dict[str, list[int]] = {}
+        self.places: dict[str, list[tuple[str, int, int]]] = {}
+        """Identifier, begin and end of each request's items."""
+        self.encoder_cache: set[str] = set()
         self.result = EMPTY_MODEL_RUNNER_OUTPUT
 
     @property
@@ -66,7 +71,12 @@ class StandInExecutor(Executor):
         for new in scheduler_output.scheduled_new_reqs:
             assert new.req_id not in self.tokens
             self.tokens[new.req_id] = list(new.prompt_token_ids)
+            positions = [(feature.identifier, feature.mm_position) for feature in new.mm_features]
+            self.places[new.req_id] = [(name, one.offset, one.offset + one.length) for name, one in positions]
             computed[new.req_id] = new.num_computed_tokens
+        self.encoder_cache -= set(scheduler_output.free_encoder_mm_hashes)
+        for request_id, input_ids in scheduler_output.scheduled_encoder_inputs.items():
+            self.encoder_cache |= {self.places[request_id][index][0] for index in input_ids}
         if not computed:
             return EMPTY_MODEL_RUNNER_OUTPUT
         sampled: list[list[int]] = []
@@ -74,6 +84,8 @@ class StandInExecutor(Executor):
         for request_id, start in computed.items():
             tokens, end = self.tokens[request_id], start + scheduler_output.num_scheduled_tokens[request_id]
             assert 0 <= start < end <= len(tokens)
+            needed = {name for name, begin, stop in self.places[request_id] if begin < end and stop > start}
+            assert needed <= self.encoder_cache
             token = (sum(tokens) * 7 + len(tokens) * 5 + tokens[-1]) % VOCABULARY
             sampled.append([token] if end == len(tokens) else [])
             if end == len(tokens):
@@ -128,12 +140,25 @@ class Happening:
     """True if the client then sends the request again, under the same id."""
     priority: int = 0
     params: dict[str, Any] = field(default_factory=dict)
+    items: tuple[tuple[str, int, int], ...] = ()
+    """Identifier, offset and length of each image that lies within the prompt."""
 
 
 def _request(request_id: str, one: Happening) -> EngineCoreRequest:
     params = SamplingParams(max_tokens=one.max_tokens, stop_token_ids=[STOP], **one.params)
+    features = [
+        MultiModalFeatureSpec(None, "image", name, PlaceholderRange(offset, length))
+        for name, offset, length in one.items
+        if offset + length <= len(one.prompt)
+    ]
     return core_request(
-        request_id, one.prompt, params, eos_token_id=EOS, arrival_time=float(one.at), priority=one.priority
+        request_id,
+        one.prompt,
+        params,
+        eos_token_id=EOS,
+        arrival_time=float(one.at),
+        priority=one.priority,
+        mm_features=features,
     )
 
 

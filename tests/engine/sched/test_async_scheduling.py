@@ -156,6 +156,9 @@ def cached_content(core: EngineCore) -> set[object]:
     return {block.block_hash for block in core.scheduler.kv_cache_manager.block_pool.blocks if block.block_hash}
 
 
+images = st.sampled_from(
+    [(), (), (("x", 0, 3),), (("x", 2, 3), ("y", 6, 5)), (("y", 1, 5), ("z", 6, 4), ("x", 10, 3)), (("z", 9, 4),)]
+)
 happenings = st.lists(
     st.builds(
         Happening,
@@ -166,6 +169,7 @@ happenings = st.lists(
         again=st.booleans(),
         priority=st.integers(0, 2),
         params=st.sampled_from([{}, {}, {"ignore_eos": True}, {"min_tokens": 1}]),
+        items=images,
     ),
     min_size=1,
     max_size=9,
@@ -181,6 +185,7 @@ happenings = st.lists(
     caching=st.booleans(),
     threshold=st.sampled_from([0, 0, 3]),
     policy=st.sampled_from(["fcfs", "priority"]),
+    encoder_cache_size=st.integers(5, 12),
 )
 def test_outputs_are_those_of_the_plain_scheduler(
     happenings: list[Happening],
@@ -190,10 +195,11 @@ def test_outputs_are_those_of_the_plain_scheduler(
     caching: bool,
     threshold: int,
     policy: str,
+    encoder_cache_size: int,
 ) -> None:
     """Each client gets the same tokens and the same end as with the plain scheduler, and all blocks are free.
 
-    The events include arrivals, ends, failures, aborts and reused ids, with few blocks and small steps.
+    The events include arrivals, ends, failures, aborts and reused ids, with few blocks, small steps and images.
     """
     outputs = []
     for async_scheduling in (False, True):
@@ -205,6 +211,9 @@ def test_outputs_are_those_of_the_plain_scheduler(
             enable_prefix_caching=caching,
             long_prefill_token_threshold=threshold,
             policy=policy,
+            max_tokens_per_mm_item=5,
+            max_num_encoder_input_tokens=5,
+            encoder_cache_size=encoder_cache_size,
         )
         outputs.append(run(core, happenings))
         assert core.get_num_free_blocks() == num_blocks - 1
@@ -221,7 +230,7 @@ def test_the_same_content_can_be_found_afterwards(happenings: list[Happening]) -
     """
     contents = []
     for async_scheduling in (False, True):
-        core = make_core(async_scheduling, num_blocks=200, executor=NeverFailing)
+        core = make_core(async_scheduling, num_blocks=200, executor=NeverFailing, max_tokens_per_mm_item=5)
         run(core, happenings)
         contents.append(cached_content(core))
     assert contents[0] == contents[1]

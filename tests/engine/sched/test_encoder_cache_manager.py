@@ -88,6 +88,17 @@ def test_undoing_an_allocation_forgets_what_was_never_encoded():
     assert manager.cached == {"d": {"2"}}
 
 
+def test_all_entries_can_be_evicted():
+    """After a reset nothing is cached, and the workers drop what they have."""
+    manager = EncoderCacheManager(10)
+    for name in "bc":
+        put(manager, request_of(name, [name]))
+        manager.free(request_of(name, [name]))
+    manager.evict_all()
+    assert (manager.cached, manager.num_free_slots, manager.num_freeable_slots) == ({}, 10, 10)
+    assert manager.get_freed_mm_hashes() == ["b", "c"]
+
+
 @pytest.mark.parametrize(
     ("largest", "encoder_tokens", "cache_size", "expected"),
     [(0, 64, 64, (0, 0)), (24, None, None, (64, 64)), (24, 8, 100, (24, 100)), (100, None, None, (100, 100))],
@@ -148,7 +159,7 @@ class EncoderCacheMachine(RuleBasedStateMachine):
         unneeded = [other for other in before if not self.entries[other]]
         assert freed == unneeded[: len(freed)], "the longest unneeded entries go first"
         for other in freed:
-            assert sum(map(SIZES.get, self.entries)) + size > self.size, "an entry was evicted without need"
+            assert sum(SIZES[one] for one in self.entries) + size > self.size, "an entry was evicted without need"
             del self.entries[other]
         self.worker -= set(freed)
         if not fits:

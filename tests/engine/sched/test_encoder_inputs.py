@@ -19,7 +19,7 @@ def make_mm_scheduler(**settings) -> Scheduler:
     return make_scheduler(max_tokens_per_mm_item=LARGEST, **settings)
 
 
-def first_request(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
+def first_request(scheduler: Scheduler) -> tuple[int, list[int]]:
     """Run a step; return the tokens and the items of the first request."""
     output, _ = run_step(scheduler)
     return output.num_scheduled_tokens.get("a", 0), output.scheduled_encoder_inputs.get("a", [])
@@ -116,6 +116,19 @@ def test_the_end_of_a_request_frees_its_items(end):
     else:
         run_step(scheduler)
     assert scheduler.encoder_cache_manager.cached == {"x": set()}
+
+
+def test_a_reset_of_the_prefix_cache_drops_the_outputs_too():
+    """An interrupted step may not have encoded what it scheduled, so the encoder cache is emptied as well."""
+    scheduler = make_mm_scheduler()
+    scheduler.add_request(make_request("a", 12, items=[("x", 2, 8)]))
+    run_step(scheduler)
+    assert not scheduler.reset_prefix_cache()
+    scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    assert scheduler.reset_prefix_cache()
+    scheduler.add_request(make_request("b", 12, items=[("x", 2, 8)]))
+    output, _ = run_step(scheduler)
+    assert (output.free_encoder_mm_hashes, output.scheduled_encoder_inputs) == (["x"], {"b": [0]})
 
 
 def test_a_text_model_has_no_encoder_cache():

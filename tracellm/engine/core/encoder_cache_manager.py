@@ -20,7 +20,7 @@ __all__ = ["EncoderCacheManager", "compute_encoder_budget"]
 class EncoderCacheManager:
     """Counts the space of encoder outputs in tokens, and evicts unneeded ones, the longest unneeded first.
 
-    vLLM: vllm/v1/core/encoder_cache_manager.py::EncoderCacheManager. Added: `undo_allocate`.
+    vLLM: vllm/v1/core/encoder_cache_manager.py::EncoderCacheManager. Added: `undo_allocate`, `evict_all`.
     """
 
     def __init__(self, cache_size: int) -> None:
@@ -111,6 +111,14 @@ class EncoderCacheManager:
         """Note that a request, ended or preempted, needs no entry any more."""
         for input_id in self.get_cached_input_ids(request):
             self.free_encoder_input(request, input_id)
+
+    def evict_all(self) -> None:
+        """Evict all entries; no request needs one."""
+        for mm_hash, num_tokens in self.freeable.items():
+            del self.cached[mm_hash]
+            self.freed.append(mm_hash)
+            self.num_free_slots += num_tokens
+        self.freeable.clear()
 
     def get_freed_mm_hashes(self) -> list[str]:
         """Return the identifiers evicted since the last call."""

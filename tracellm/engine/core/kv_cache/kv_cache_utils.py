@@ -198,7 +198,7 @@ def generate_block_hash_extra_keys(
     All placeholder tokens of images are alike, so the tokens of two prompts can be equal and their images not.
 
     vLLM: vllm/v1/core/kv_cache_utils.py::generate_block_hash_extra_keys. In a block that generated tokens complete,
-    vLLM 0.11.1 regards only the last item of the prompt.
+    vLLM 0.11.1 regards only the last item of the prompt, even if that ends right before the block.
 
     Args:
         request: the request.

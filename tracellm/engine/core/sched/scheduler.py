@@ -481,8 +481,11 @@ class Scheduler(EncoderInputScheduler):
         return self.has_unfinished_requests() or self.has_finished_requests()
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache. Return False, and change nothing, while a block is in use."""
-        return self.kv_cache_manager.reset_prefix_cache()
+        """Empty the prefix cache and the encoder cache. Return False, and change nothing, while a block is in use."""
+        if not self.kv_cache_manager.reset_prefix_cache():
+            return False
+        self.encoder_cache_manager.evict_all()
+        return True
 
     def make_stats(self) -> SchedulerStats | None:
         """Return queue lengths, cache usage and prefix cache hits since the last call, or None if not collected."""
