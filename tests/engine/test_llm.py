@@ -12,7 +12,7 @@ from tests.checkpoints import change_config
 from tests.engine.watch import token_ids
 from tracellm import LLM, RequestOutput, SamplingParams
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.entrypoints import llm as llm_module
+from tracellm.engine.entrypoints import progress_bar
 
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 
@@ -316,14 +316,14 @@ def test_a_progress_bar_on_long_work(monkeypatch):
 
     for stream, delay, shown in ((Terminal(), 0.0, True), (Terminal(), 1000.0, False), (io.StringIO(), 0.0, False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        monkeypatch.setattr(llm_module, "_PROGRESS_BAR_DELAY", delay)
-        bar = llm_module._make_progress_bar(True, total=3)
+        monkeypatch.setattr(progress_bar, "_DELAY", delay)
+        bar = progress_bar.make_progress_bar(True, total=3)
         assert bar is not None
         bar.update(0)
         bar.update(3)
         bar.close()
         assert ("3/3" in stream.getvalue()) is shown
-    assert llm_module._make_progress_bar(False, total=3) is None
+    assert progress_bar.make_progress_bar(False, total=3) is None
 
 
 def test_nothing_is_printed(llm, capfd):

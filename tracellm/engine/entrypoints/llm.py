@@ -6,7 +6,7 @@
     for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
         print(output.prompt, output.outputs[0].text)
 
-vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, embedding, scoring, LoRA, multimodal input.
+vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, embedding, scoring, LoRA.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
 from tracellm.engine.config.hf_config import BUNDLED_MODEL, HfOverrides
-from tracellm.engine.config.validation import all_are, anything, reject_unknown_arguments
+from tracellm.engine.config.validation import reject_unknown_arguments
 from tracellm.engine.entrypoints.chat_utils import (
     Message,
     apply_hf_chat_template,
@@ -31,6 +31,8 @@ from tracellm.engine.entrypoints.chat_utils import (
     track_items,
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
+from tracellm.engine.entrypoints.progress_bar import ProgressBar, make_progress_bar
+from tracellm.engine.entrypoints.prompt_batch import make_batch
 from tracellm.engine.frontend.llm_engine import LLMEngine
 from tracellm.engine.frontend.outputs import RequestOutput
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
@@ -44,18 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["LLM"]
 
 logger = logging.getLogger(__name__)
-
-_PROGRESS_BAR_DELAY = 1.0  # seconds
-
-
-class ProgressBar(Protocol):
-    """Progress bar as `LLM` uses it; a tqdm is one."""
-
-    def update(self, n: int) -> object:
-        """Add finished requests, 0 in most steps."""
-
-    def close(self) -> None:
-        """End the bar."""
 
 
 class LLM:
@@ -329,7 +319,7 @@ class LLM:
         priority: Sequence[int] | None,
         interrupts: Interrupts,
     ) -> None:
-        batch = _make_batch(prompts, params, priority)
+        batch = make_batch(prompts, params, priority)
         requests: list[EngineCoreRequest] = []
         # Validate all before adding any: an engine core in another process runs a request as soon as it is added.
         for item in batch:
@@ -362,7 +352,7 @@ class LLM:
         outputs: list[RequestOutput] = []
         bar: ProgressBar | None = None
         try:
-            bar = _make_progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
+            bar = make_progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
             while self.llm_engine.has_unfinished_requests():
                 finished = [output for output in self.llm_engine.step() if output.finished]
                 outputs += finished
@@ -385,50 +375,6 @@ class LLM:
             self.llm_engine.reset_prefix_cache()
 
 
-class _BatchItem(NamedTuple):
-    """One prompt of a call of `generate`, as the user gave it; the `Processor` validates it."""
-
-    label: str
-    """Name of the prompt in messages, such as `prompts[3]`; empty if it is the only one."""
-    prompt: Any
-    params: Any
-    priority: int
-
-
-def _make_batch(
-    prompts: PromptType | Sequence[PromptType] | None,
-    params: SamplingParams | Sequence[SamplingParams],
-    priority: Sequence[int] | None,
-) -> list[_BatchItem]:
-    """Pair each prompt with its parameters and priority.
-
-    Raises:
-        InvalidRequestError: no prompts, or a different number of parameters or priorities.
-    """
-    is_single = isinstance(prompts, (str, Mapping))
-    # Iterating bytes gives numbers, and a set has no order for the outputs to follow.
-    if not is_single and (isinstance(prompts, (bytes, set, frozenset)) or not isinstance(prompts, Iterable)):
-        raise InvalidRequestError(
-            "generate takes a prompt or a list of prompts: strings, "
-            f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
-        )
-    batch: list[Any] = [prompts] if is_single else list(cast(Iterable[Any], prompts))
-    all_params: Sequence[Any] = params if isinstance(params, (list, tuple)) else [params] * len(batch)
-    if len(all_params) != len(batch):
-        raise InvalidRequestError(
-            f"There are {len(batch)} prompts and {len(all_params)} sampling parameters: "
-            "give one SamplingParams for all, or one for each prompt."
-        )
-    if priority is None:
-        priority = [0] * len(batch)
-    if not isinstance(priority, (list, tuple)) or not all_are(int, anything)(priority):
-        raise InvalidRequestError(f"`priority` must be a list of whole numbers, one for each prompt, got {priority!r}.")
-    if len(priority) != len(batch):
-        raise InvalidRequestError(f"There are {len(batch)} prompts and {len(priority)} priorities: give one for each.")
-    labels = [""] if is_single else [f"prompts[{index}]" for index in range(len(batch))]
-    return [_BatchItem(*item) for item in zip(labels, batch, all_params, priority, strict=True)]
-
-
 @contextmanager
 def _labeled_errors(label: str) -> Iterator[None]:
     """Prefix the messages of `InvalidRequestError`s raised in the block, unless the label is empty."""
@@ -445,28 +391,3 @@ def _log_errors(outputs: list[RequestOutput]) -> None:
         for completion in output.outputs:
             if completion.finish_reason == "error":
                 logger.warning("A request has failed. %s", completion.stop_reason)
-
-
-def _make_progress_bar(use_tqdm: bool | Callable[..., ProgressBar], total: int) -> ProgressBar | None:
-    """Return a bar for `total` requests: tqdm's, the user's own, or none. vLLM always shows it.
-
-    Raises:
-        InvalidRequestError: `use_tqdm` is neither a bool nor callable.
-    """
-    if use_tqdm not in (True, False) and not callable(use_tqdm):
-        raise InvalidRequestError(f"`use_tqdm` must be True, False or a function that makes a bar, got {use_tqdm!r}.")
-    if use_tqdm is False:
-        return None
-    if callable(use_tqdm):
-        return use_tqdm(total=total, desc="Processed prompts", dynamic_ncols=True)
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
-    bar: ProgressBar = tqdm(
-        total=total,
-        desc="Processed prompts",
-        dynamic_ncols=True,
-        delay=_PROGRESS_BAR_DELAY,
-        miniters=0,  # update the clock although no request finishes
-        disable=None,  # shown on a terminal only
-    )
-    return bar

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.config.errors import EngineError
+from tracellm.engine.model_executor.models.interfaces import SupportsMRoPE, SupportsMultiModal
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, MultiModalKwargsItem
 
 if TYPE_CHECKING:
-    from tracellm.engine.model_executor.models.interfaces import SupportsMRoPE, SupportsMultiModal
     from tracellm.engine.worker.gpu_input_batch import CachedRequestState
 
-__all__ = ["EncoderRunner", "MRopePositions"]
+__all__ = ["EncoderRunner"]
 
 
 class EncoderRunner:
@@ -32,6 +32,7 @@ class EncoderRunner:
 
     def __init__(self, model: SupportsMultiModal, device: torch.device, dtype: torch.dtype) -> None:
         self.model = model
+        self.mrope_model = model if isinstance(model, SupportsMRoPE) else None
         self.device = device
         self.dtype = dtype
         self.encoder_cache: dict[str, Tensor] = {}
@@ -62,12 +63,16 @@ class EncoderRunner:
         for identifier in identifiers:
             self.encoder_cache.pop(identifier, None)
 
-    def gather(
-        self, req_ids: Sequence[str], num_scheduled_tokens: Sequence[int], requests: Mapping[str, CachedRequestState]
-    ) -> tuple[list[Tensor], np.ndarray]:
-        """Return the embeddings that this step's tokens need, in their order, and their tokens, bool [T]."""
+    def get_inputs_embeds(
+        self,
+        input_ids: Tensor,
+        req_ids: Sequence[str],
+        num_scheduled_tokens: Sequence[int],
+        requests: Mapping[str, CachedRequestState],
+    ) -> Tensor | None:
+        """Return the vectors [T, hidden] of a step's tokens; None if no token stands for a part of an item."""
         embeddings: list[Tensor] = []
-        is_embed = np.zeros(sum(num_scheduled_tokens), dtype=np.bool_)
+        is_embed = np.zeros(len(input_ids), dtype=np.bool_)
         first = 0
         for req_id, num_tokens in zip(req_ids, num_scheduled_tokens, strict=True):
             request = requests[req_id]
@@ -79,14 +84,32 @@ class EncoderRunner:
                 at = first + position.offset - request.num_computed_tokens
                 is_embed[at + start : at + end] = wanted
             first += num_tokens
-        return embeddings, is_embed
-
-    def get_inputs_embeds(self, input_ids: Tensor, embeddings: list[Tensor], is_embed: np.ndarray) -> Tensor | None:
-        """Return the vectors [T, hidden] of a step's tokens; None if no token stands for a part of an item."""
         if not embeddings:
             return None
-        mask = torch.from_numpy(is_embed).to(self.device)
-        return self.model.get_input_embeddings(input_ids, embeddings, mask)
+        return self.model.get_input_embeddings(input_ids, embeddings, torch.from_numpy(is_embed).to(self.device))
+
+    # -- M-RoPE: positions in three dimensions (Wang et al., 2024, Qwen2-VL) ------------------------------------------
+    def add_request(self, request: CachedRequestState) -> None:
+        """Compute the M-RoPE positions of a new request's prompt, [3, prompt], if the model has such."""
+        if self.mrope_model is not None:
+            positions, delta = self.mrope_model.get_mrope_input_positions(request.prompt_token_ids, request.mm_features)
+            request.mrope_positions, request.mrope_position_delta = positions.numpy(), delta
+
+    def get_mrope_positions(
+        self, req_ids: Sequence[str], num_scheduled_tokens: Sequence[int], requests: Mapping[str, CachedRequestState]
+    ) -> Tensor | None:
+        """Return the positions of a step's tokens, int64 [3, T]; None for a model with plain ones."""
+        if self.mrope_model is None:
+            return None
+        parts: list[np.ndarray] = []
+        for req_id, num_tokens in zip(req_ids, num_scheduled_tokens, strict=True):
+            request = requests[req_id]
+            assert request.mrope_positions is not None
+            start, end = request.num_computed_tokens, request.num_computed_tokens + num_tokens
+            parts.append(request.mrope_positions[:, start:end])
+            after = np.arange(max(start, len(request.prompt_token_ids)), end) + request.mrope_position_delta
+            parts.append(np.broadcast_to(after, (3, len(after))))
+        return torch.from_numpy(np.concatenate(parts, axis=1)).to(self.device)
 
     def _merge(self, items: list[MultiModalKwargsItem]) -> dict[str, Tensor]:
         """Return the tensors of a batch of items: concatenated or stacked, as the model wants them."""
@@ -98,33 +121,6 @@ class EncoderRunner:
             tensor = torch.cat(tensors) if kind == "flat" else torch.stack(tensors)
             merged[name] = tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
         return merged
-
-
-class MRopePositions:
-    """Positions of a step's tokens in three dimensions, for models with M-RoPE (Wang et al., 2024: Qwen2-VL)."""
-
-    def __init__(self, model: SupportsMRoPE, device: torch.device) -> None:
-        self.model = model
-        self.device = device
-
-    def add_request(self, request: CachedRequestState) -> None:
-        """Compute the positions of a new request's prompt, [3, prompt], and the distance of those that follow."""
-        positions, delta = self.model.get_mrope_input_positions(request.prompt_token_ids, request.mm_features)
-        request.mrope_positions, request.mrope_position_delta = positions.numpy(), delta
-
-    def gather(
-        self, req_ids: Sequence[str], num_scheduled_tokens: Sequence[int], requests: Mapping[str, CachedRequestState]
-    ) -> Tensor:
-        """Return the positions of a step's tokens, int64 [3, T]."""
-        parts: list[np.ndarray] = []
-        for req_id, num_tokens in zip(req_ids, num_scheduled_tokens, strict=True):
-            request = requests[req_id]
-            assert request.mrope_positions is not None
-            start, end = request.num_computed_tokens, request.num_computed_tokens + num_tokens
-            parts.append(request.mrope_positions[:, start:end])
-            after = np.arange(max(start, len(request.prompt_token_ids)), end) + request.mrope_position_delta
-            parts.append(np.broadcast_to(after, (3, len(after))))
-        return torch.from_numpy(np.concatenate(parts, axis=1)).to(self.device)
 
 
 def _overlaps(

@@ -21,18 +21,18 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.core.structured_output.utils import apply_grammar_bitmask
-from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.forward_context import set_forward_context
 from tracellm.engine.model_executor.model_loader import DefaultModelLoader
-from tracellm.engine.model_executor.models.interfaces import SupportsMRoPE, SupportsMultiModal
+from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal
 from tracellm.engine.model_executor.models.utils import CausalLM
 from tracellm.engine.model_executor.ops import make_ops, using_ops
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampler import Sampler
+from tracellm.engine.worker import attn_utils
 from tracellm.engine.worker.async_output import AsyncGPUModelRunnerOutput, StepTensors, fill_output, placeholder
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, get_eager_reason
-from tracellm.engine.worker.encoder_runner import EncoderRunner, MRopePositions
+from tracellm.engine.worker.encoder_runner import EncoderRunner
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.memory import explain_out_of_memory
 from tracellm.engine.worker.model_runner_inputs import ExecuteModelState, PreparedInputs
@@ -70,8 +70,6 @@ class GPUModelRunner:
         self.sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
         self.encoder_runner: EncoderRunner | None = None
         """Encoders of images and sounds; None for a text model."""
-        self.mrope_positions: MRopePositions | None = None
-        """Positions in three dimensions; None for a model with plain ones."""
         self.kv_caches: list[Tensor] = []
         self.kv_cache_groups: list[KVCacheGroupSpec] = []
         self.attn_metadata_builders: list[AttentionMetadataBuilder] = []
@@ -121,8 +119,6 @@ class GPUModelRunner:
         self.ops.prepare_weights(self.model)
         if isinstance(self.model, SupportsMultiModal):
             self.encoder_runner = EncoderRunner(self.model, self.device, self.model_config.dtype)
-        if isinstance(self.model, SupportsMRoPE):
-            self.mrope_positions = MRopePositions(self.model, self.device)
 
     @torch.inference_mode()
     def profile_run(self) -> None:
@@ -139,17 +135,10 @@ class GPUModelRunner:
 
     def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
         """Return what each attention layer stores per token, by the layer's name."""
-        block_size, dtype = self.vllm_config.cache_config.block_size, self.model_config.dtype
-        return {layer.layer_name: layer.get_kv_cache_spec(block_size, dtype) for layer in self._attention_layers()}
-
-    def _attention_layers(self) -> list[Attention]:
-        return [module for module in self.model.modules() if isinstance(module, Attention)]
+        return attn_utils.get_kv_cache_spec(self.model, self.vllm_config)
 
     def initialize_kv_cache(self, kv_cache_config: KVCacheConfig) -> None:
-        """Make the batch and each layer's KV cache, [2, blocks, block_size, KV heads, head size].
-
-        Layers of different groups that share a tensor use different blocks of it. The memory is not written here, so
-        on the CPU the system provides each page when a block is first used (or see `prefault_kv_cache`).
+        """Make the batch and each layer's KV cache; see `attn_utils.init_kv_cache`.
 
         Raises:
             EngineError: the memory cannot hold the inputs of the largest possible step.
@@ -164,18 +153,8 @@ class GPUModelRunner:
                 vocab_size=self.model_config.get_vocab_size(),
                 device=self.device,
             )
-        spec = self.kv_cache_groups[0].kv_cache_spec
-        shape = (2, kv_cache_config.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_size)
-        layers = {layer.layer_name: layer for layer in self._attention_layers()}
-        for group in self.kv_cache_groups:
-            group_layers = [layers[name] for name in group.layer_names]
-            builder_cls = group_layers[0].attn_backend.get_builder_cls()
-            builder = builder_cls(group.kv_cache_spec, [layer.impl for layer in group_layers])
-            self.attn_metadata_builders.append(builder)
-        for tensor in kv_cache_config.kv_cache_tensors:
-            self.kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=self.device))
-            for name in tensor.shared_by:
-                layers[name].kv_cache = self.kv_caches[-1]
+        self.attn_metadata_builders = attn_utils.init_attn_backend(self.model, kv_cache_config)
+        self.kv_caches = attn_utils.init_kv_cache(self.model, kv_cache_config, self.device)
 
     def prefault_kv_cache(self) -> None:
         """Write to the whole KV cache, so that the system provides its memory now; CUDA has done so already."""
@@ -259,8 +238,8 @@ class GPUModelRunner:
                 self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(
                     new.prompt_token_ids, num_logprobs
                 )
-            if self.mrope_positions is not None:
-                self.mrope_positions.add_request(request)
+            if self.encoder_runner is not None:
+                self.encoder_runner.add_request(request)
             to_add.append(request)
 
         rows: list[int] = []  # rows of the requests that were in the step before, too
@@ -399,9 +378,11 @@ class GPUModelRunner:
             return None
         self._execute_mm_encoder(scheduler_output)
         step = self.input_batch.req_ids, inputs.num_scheduled_tokens.tolist(), self.requests
-        if self.mrope_positions is not None:
-            inputs.positions = self.mrope_positions.gather(*step)
-        return self.encoder_runner.get_inputs_embeds(inputs.input_ids, *self.encoder_runner.gather(*step))
+        if (positions := self.encoder_runner.get_mrope_positions(*step)) is not None:
+            inputs.positions = positions
+            if inputs.graph_size is not None:  # of decoded tokens, whose three positions are equal
+                self.positions.gpu[: positions.shape[1]] = positions[0]
+        return self.encoder_runner.get_inputs_embeds(inputs.input_ids, *step)
 
     def _execute_mm_encoder(self, scheduler_output: SchedulerOutput) -> None:
         """Encode the items that the scheduler has chosen."""

@@ -1,0 +1,60 @@
+"""The prompts of one call of `LLM.generate`, each with its sampling parameters and priority.
+
+In a request's life: before all checks, in `LLM._validate_and_add_requests`.
+
+vLLM: in vllm/entrypoints/llm.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.validation import all_are, anything
+from tracellm.engine.frontend.preprocess import PromptType
+from tracellm.engine.sample.sampling_params import SamplingParams
+
+__all__ = ["BatchItem", "make_batch"]
+
+
+class BatchItem(NamedTuple):
+    """One prompt of a call of `generate`, as the user gave it; the `Processor` validates it."""
+
+    label: str
+    """Name of the prompt in messages, such as `prompts[3]`; empty if it is the only one."""
+    prompt: Any
+    params: Any
+    priority: int
+
+
+def make_batch(
+    prompts: PromptType | Sequence[PromptType] | None,
+    params: SamplingParams | Sequence[SamplingParams],
+    priority: Sequence[int] | None,
+) -> list[BatchItem]:
+    """Pair each prompt with its parameters and priority.
+
+    Raises:
+        InvalidRequestError: no prompts, or a different number of parameters or priorities.
+    """
+    is_single = isinstance(prompts, (str, Mapping))
+    # Iterating bytes gives numbers, and a set has no order for the outputs to follow.
+    if not is_single and (isinstance(prompts, (bytes, set, frozenset)) or not isinstance(prompts, Iterable)):
+        raise InvalidRequestError(
+            "generate takes a prompt or a list of prompts: strings, "
+            f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
+        )
+    batch: list[Any] = [prompts] if is_single else list(cast(Iterable[Any], prompts))
+    all_params: Sequence[Any] = params if isinstance(params, (list, tuple)) else [params] * len(batch)
+    if len(all_params) != len(batch):
+        raise InvalidRequestError(
+            f"There are {len(batch)} prompts and {len(all_params)} sampling parameters: "
+            "give one SamplingParams for all, or one for each prompt."
+        )
+    if priority is None:
+        priority = [0] * len(batch)
+    if not isinstance(priority, (list, tuple)) or not all_are(int, anything)(priority):
+        raise InvalidRequestError(f"`priority` must be a list of whole numbers, one for each prompt, got {priority!r}.")
+    if len(priority) != len(batch):
+        raise InvalidRequestError(f"There are {len(batch)} prompts and {len(priority)} priorities: give one for each.")
+    labels = [""] if is_single else [f"prompts[{index}]" for index in range(len(batch))]
+    return [BatchItem(*item) for item in zip(labels, batch, all_params, priority, strict=True)]
