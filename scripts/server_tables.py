@@ -88,6 +88,30 @@ ENGINE = {
         "raw_logprobs 或 raw_logits（惩罚和温度之前），processed_logprobs 或 processed_logits（之后）",
     ),
     "enforce_eager": ("use no CUDA graphs", "不使用 CUDA graph"),
+    "limit_mm_per_prompt": (
+        'maximum number of images and sounds in a prompt, as JSON: `{"image": 2}`; default: 999 of each',
+        '一个提示词中图像和声音的最大个数，写作 JSON：`{"image": 2}`；默认各 999 个',
+    ),
+    "mm_processor_kwargs": (
+        'arguments for the checkpoint\'s processor of images or sounds, as JSON: `{"max_pixels": 200704}`',
+        '检查点的图像或声音处理器的参数，写作 JSON：`{"max_pixels": 200704}`',
+    ),
+    "mm_processor_cache_gb": (
+        "size of the cache of processed images and sounds in GiB; 0: none",
+        "已处理的图像和声音的缓存大小，单位 GiB；0 表示不缓存",
+    ),
+    "disable_chunked_mm_input": (
+        "compute all tokens of an image or a sound in one step",
+        "在一个 step 内计算一幅图像或一段声音的全部 token",
+    ),
+    "allowed_local_media_path": (
+        "directory whose files requests may name by file:// URLs; default: none",
+        "请求可以用 file:// URL 指定其中文件的目录；默认没有",
+    ),
+    "allowed_media_domains": (
+        "hosts from which images and sounds are fetched; default: none",
+        "允许从哪些主机获取图像和声音；默认没有",
+    ),
     "async_scheduling": (
         "schedule a step before the previous one has ended; default: only on a GPU",
         "上一个 step 结束之前就调度下一个；默认只在 GPU 上启用",

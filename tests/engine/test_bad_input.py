@@ -36,7 +36,7 @@ def llm(qwen2_checkpoint) -> LLM:
         ({"promt": "Hello"}, "unknown key 'promt'. Did you mean `prompt`?"),
         (
             {"prompt": "a", "multi_modal_data": {"image": 1}},
-            "'multi_modal_data', which vLLM supports and tracellm does not: leave it out",
+            '"multi_modal_data", but the model .* takes text only',
         ),
         ({}, "The prompt must be a string"),
         (None, "got None"),
