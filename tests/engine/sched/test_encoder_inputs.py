@@ -1,15 +1,21 @@
 """Tests of the scheduling of images and sounds: what is encoded when, the reasons, and what workers can rely on."""
 
 import random
+from contextlib import nullcontext
 
 import pytest
 
+from tests.engine.core_requests import core_request
 from tests.engine.sched.encoding_workers import EncodingWorkers
 from tests.engine.sched.harness import make_request, make_scheduler, reasons_by_request, run_step, sample
+from tests.engine.sched.stand_in import make_core
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.core.sched.reasons import ReasonCode
 from tracellm.engine.core.sched.scheduler import Scheduler
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 BLOCK, MAX_MODEL_LEN, LARGEST = 4, 48, 12
 
@@ -129,6 +135,18 @@ def test_a_reset_of_the_prefix_cache_drops_the_outputs_too():
     scheduler.add_request(make_request("b", 12, items=[("x", 2, 8)]))
     output, _ = run_step(scheduler)
     assert (output.free_encoder_mm_hashes, output.scheduled_encoder_inputs) == (["x"], {"b": [0]})
+
+
+@pytest.mark.parametrize(("largest", "limit"), [(5, 32), (40, 40), (0, 0)])
+def test_an_item_that_is_too_large_is_refused(largest, limit):
+    """An item that no step can encode is refused on arrival, and any item by a text model."""
+    core = make_core(False, max_num_batched_tokens=32, max_tokens_per_mm_item=largest)
+    for length in (limit, limit + 1):
+        item = MultiModalFeatureSpec(None, "image", "x", PlaceholderRange(0, length))
+        request = core_request("a", [1], SamplingParams(max_tokens=1), mm_features=[item])
+        error = pytest.raises(InvalidRequestError, match=rf"item 0 .* has {length} tokens, .* at most {limit}\.")
+        with nullcontext() if length == limit else error:
+            core.preprocess_add_request(request)
 
 
 def test_a_text_model_has_no_encoder_cache():

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.core.encoder_cache_manager import check_items_fit
 from tracellm.engine.core.kv_cache import kv_cache_utils
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.async_scheduler import AsyncScheduler
@@ -82,13 +83,14 @@ class EngineCore:
         """Create the scheduler's `Request` with its block hashes, and start to compile its grammar, if it has one.
 
         Raises:
-            InvalidRequestError: the whole KV cache is too small for it.
+            InvalidRequestError: the whole KV cache, or the encoder, is too small for it.
         """
         max_tokens = request.sampling_params.max_tokens
         assert max_tokens is not None, "set by the Processor"
         kv_cache_utils.check_request_fits(
             request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
         )
+        check_items_fit(request.request_id, request.mm_features or [], self.scheduler.max_num_tokens_per_mm_item)
         req = Request.from_engine_core_request(request, self.request_block_hasher)
         if req.use_structured_output:
             self.structured_output_manager.grammar_init(req)

@@ -10,11 +10,12 @@ vLLM: vllm/v1/core/encoder_cache_manager.py. Left out: encoder-decoder models.
 
 from collections import OrderedDict
 
-from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.config.vllm_config import ModelConfig, SchedulerConfig
 from tracellm.engine.core.request import Request
+from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
-__all__ = ["EncoderCacheManager", "compute_encoder_budget"]
+__all__ = ["EncoderCacheManager", "check_items_fit", "compute_encoder_budget"]
 
 
 class EncoderCacheManager:
@@ -124,6 +125,25 @@ class EncoderCacheManager:
         """Return the identifiers evicted since the last call."""
         freed, self.freed = self.freed, []
         return freed
+
+
+def check_items_fit(request_id: str, mm_features: list[MultiModalFeatureSpec], max_num_tokens: int) -> None:
+    """Check that each item of a prompt can be encoded in one step; a larger one would wait forever.
+
+    Args:
+        request_id: for the message.
+        mm_features: the items.
+        max_num_tokens: the smaller one of the encoder's budget and the size of the encoder cache.
+
+    Raises:
+        InvalidRequestError: an item has more tokens.
+    """
+    for index, feature in enumerate(mm_features):
+        if (num_tokens := feature.mm_position.length) > max_num_tokens:
+            raise InvalidRequestError(
+                f"Request {request_id} can never run: item {index} of its prompt ({feature.modality}) has {num_tokens} "
+                f"tokens, and the encoder takes at most {max_num_tokens}."
+            )
 
 
 def compute_encoder_budget(model_config: ModelConfig, scheduler_config: SchedulerConfig) -> tuple[int, int]:

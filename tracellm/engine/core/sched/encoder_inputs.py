@@ -35,6 +35,7 @@ class EncoderInputScheduler:
         )
         """Tokens of items that a step can encode."""
         self.encoder_cache_manager = EncoderCacheManager(encoder_cache_size)
+        self.max_num_tokens_per_mm_item = min(self.max_num_encoder_input_tokens, encoder_cache_size)
 
     def _try_schedule_encoder_inputs(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int, encoder_compute_budget: int
