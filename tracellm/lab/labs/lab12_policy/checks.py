@@ -28,7 +28,7 @@ def _make_request(name: str, one: dict[str, Any]) -> Any:
     from tracellm.engine.sample.sampling_params import SamplingParams
 
     params = SamplingParams(max_tokens=one["max_tokens"])
-    return Request(name, [2] * one["prompt"], params, None, one["tenant"], one["at"], one["priority"])
+    return Request(name, [2] * one["prompt"], params, None, one["tenant"], one["at"], priority=one["priority"])
 
 
 # -- rules of the queue ------------------------------------------------------------------------------------------------
