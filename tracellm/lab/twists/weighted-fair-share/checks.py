@@ -33,7 +33,7 @@ class TenantsShareByWeight(Check):
         queue = PolicyRequestQueue()
         for number, tenant in enumerate(case["tenants"]):
             params = SamplingParams(max_tokens=8)
-            queue.add_request(Request(str(number), [2] * case["prompt"], params, None, tenant, 0.0, 0))
+            queue.add_request(Request(str(number), [2] * case["prompt"], params, None, tenant, 0.0))
         count = case["rounds"] * (_WEIGHT + len(set(case["tenants"])) - 1)
         return [queue.pop_request().client_index for _ in range(count)]
 
