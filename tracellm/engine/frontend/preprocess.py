@@ -55,10 +55,13 @@ class InputPreprocessor:
         """Create it; without a tokenizer (`skip_tokenizer_init`), prompts must be token ids."""
         self.model_config = model_config
         self.tokenizer = tokenizer
-        self.mm_processor: BaseMultiModalProcessor | None = None
+
+    @cached_property
+    def mm_processor(self) -> BaseMultiModalProcessor | None:
         """Processor of images and sounds; None for a text model."""
-        if model_config.multimodal_config is not None:
-            self.mm_processor = MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer)
+        if self.model_config.multimodal_config is None:
+            return None
+        return MULTIMODAL_REGISTRY.create_processor(self.model_config, self.tokenizer)
 
     def preprocess(self, prompt: PromptType, max_length: int | None = None) -> TokenInputs | MultiModalInputs:
         """Convert a prompt to token ids; a text is cut to its last `max_length` tokens.
