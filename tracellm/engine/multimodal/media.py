@@ -132,10 +132,10 @@ def _get(parts: SplitResult, host: str, until: float) -> bytes | str:
     """Return the body, or the address of a redirection; the connection goes to the address that was checked."""
     is_tls = parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
-    addresses = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    if not all(ipaddress.ip_address(str(address).partition("%")[0]).is_global for address in addresses):
+    addresses = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+    if not all(map(_is_public, addresses)):
         raise InvalidRequestError(f"The host {host!r} has an address in a private network.")
-    raw = socket.create_connection((str(min(addresses, key=str)), port), timeout=_left(until))
+    raw = socket.create_connection((addresses[0], port), timeout=_left(until))
     connection = http.client.HTTPConnection(host, port, timeout=_left(until))
     connection.sock = ssl.create_default_context().wrap_socket(raw, server_hostname=host) if is_tls else raw
     try:
@@ -156,6 +156,11 @@ def _get(parts: SplitResult, host: str, until: float) -> bytes | str:
         return bytes(body)
     finally:
         connection.close()
+
+
+def _is_public(address: str) -> bool:
+    """Return whether an IP address is one of the public internet."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_global
 
 
 def _left(until: float) -> float:
