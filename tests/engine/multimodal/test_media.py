@@ -101,7 +101,8 @@ def test_private_addresses_are_refused_even_if_named(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "fe80::1%eth0", "fd00::1", "0.0.0.0"]
+    "address",
+    ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "fe80::1%eth0", "fd00::1", "::ffff:10.0.0.1", "0.0.0.0"],
 )
 def test_addresses_of_private_networks_are_known(address: str) -> None:
     """Addresses of this machine, of private networks and of cloud metadata are not public; others are."""

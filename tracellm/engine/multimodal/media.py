@@ -160,7 +160,8 @@ def _get(parts: SplitResult, host: str, until: float) -> bytes | str:
 
 def _is_public(address: str) -> bool:
     """Return whether an IP address is one of the public internet."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_global
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_global
 
 
 def _left(until: float) -> float:
