@@ -87,9 +87,7 @@ class EncoderInputScheduler:
             input_ids.append(input_id)
         return input_ids, num_new_tokens, encoder_compute_budget, None
 
-    def _limit_to_encoder_inputs(
-        self, step: _Step, request: Request, num_computed_tokens: int, num_new_tokens: int
-    ) -> int:
+    def _limit_to_encoded(self, step: _Step, request: Request, num_computed_tokens: int, num_new_tokens: int) -> int:
         """Return how many of the tokens a request can get, with regard to its items; if none, set the reason."""
         budget = self.max_num_encoder_input_tokens - step.num_encoder_tokens
         input_ids, num_new_tokens, budget, limit = self._try_schedule_encoder_inputs(
@@ -101,7 +99,7 @@ class EncoderInputScheduler:
         return num_new_tokens
 
     def _add_encoder_inputs(self, step: _Step, request: Request) -> None:
-        """Schedule the items that `_limit_to_encoder_inputs` has found, as the request was scheduled."""
+        """Schedule the items that `_limit_to_encoded` has found, as the request was scheduled."""
         input_ids, num_encoder_tokens, limit = step.encoder_inputs
         if isinstance(limit, CutShort):
             step.cut_short[request.request_id] = limit

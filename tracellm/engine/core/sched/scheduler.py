@@ -140,9 +140,7 @@ class Scheduler(EncoderInputScheduler):
                 continue
             num_new_tokens = 1 if wanted == 1 else min(self._chunk(wanted), step.token_budget)
             if request.has_encoder_inputs:
-                num_new_tokens = self._limit_to_encoder_inputs(
-                    step, request, request.num_computed_tokens, num_new_tokens
-                )
+                num_new_tokens = self._limit_to_encoded(step, request, request.num_computed_tokens, num_new_tokens)
                 if num_new_tokens == 0:  # the requests behind it may use the budget
                     index += 1
                     continue
@@ -248,7 +246,7 @@ class Scheduler(EncoderInputScheduler):
                 continue
             num_new_tokens = min(self._chunk(wanted), step.token_budget)
             if request.has_encoder_inputs:
-                num_new_tokens = self._limit_to_encoder_inputs(step, request, num_computed_tokens, num_new_tokens)
+                num_new_tokens = self._limit_to_encoded(step, request, num_computed_tokens, num_new_tokens)
                 if num_new_tokens == 0:
                     break
             new_blocks = self.kv_cache_manager.allocate_slots(
@@ -291,7 +289,8 @@ class Scheduler(EncoderInputScheduler):
                 self.max_num_scheduled_tokens, left=0, wanted=first.num_tokens - first.num_computed_tokens
             )
         elif len(self.running) < self.max_num_running_reqs:
-            cause = step.not_scheduled[first.request_id].code
+            reason = step.not_scheduled.get(first.request_id)  # of the encoder, or of missing blocks
+            cause = ReasonCode.NO_FREE_BLOCKS if reason is None else reason.code
         else:
             step.waiting_reason = NotScheduledReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
             return
