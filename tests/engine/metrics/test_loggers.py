@@ -21,8 +21,8 @@ UNSUPPORTED_ARGS = {
     "vllm:engine_sleep_state": "tracellm does not sleep",
     "vllm:external_prefix_cache_hits": "no KV connectors",
     "vllm:external_prefix_cache_queries": "no KV connectors",
-    "vllm:mm_cache_hits": "no multimodal input",
-    "vllm:mm_cache_queries": "no multimodal input",
+    "vllm:mm_cache_hits": "the cache of processed images and sounds has no metrics",
+    "vllm:mm_cache_queries": "the cache of processed images and sounds has no metrics",
 }
 """Metrics of vLLM that tracellm omits, with the reasons."""
 
