@@ -10,6 +10,7 @@ import torch
 from tests.engine.multimodal.pictures import make_picture, make_prompt, make_sound
 from tests.multimodal_checkpoints import AUDIO_TOKEN, IMAGE_TOKEN, reference_model
 from tracellm import LLM, SamplingParams
+from tracellm.engine.config.errors import EngineError
 from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.frontend.outputs import RequestOutput
@@ -116,6 +117,22 @@ def test_every_client_gives_the_same_tokens(options: dict[str, Any], vl_checkpoi
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
     assert tokens(outputs) == likeliest(folder, prompts, outputs)
     llm.llm_engine.engine_core.shutdown()
+
+
+def test_named_pictures_count_as_equal(vl_checkpoint: Callable[[str], Path]) -> None:
+    """Pictures with one name share cached blocks; another picture of another size under the name does no harm."""
+    llm = LLM(vl_checkpoint("qwen2_vl"), dtype="float32", max_model_len=160, block_size=8, mm_processor_cache_gb=0)
+    names = {"multi_modal_uuids": {"image": ["mine"]}}
+    params = SamplingParams(temperature=0, max_tokens=2)
+    pictures = make_picture(1), make_picture(2), make_picture(3, 90, 20)
+    outputs = [llm.generate(make_prompt(one, 3) | names, params, use_tqdm=False)[0] for one in pictures]
+    assert [output.num_cached_tokens for output in outputs] == [0, 24, 0]
+
+
+def test_an_image_must_fit_into_a_step_if_it_is_not_chunked(vl_checkpoint: Callable[[str], Path]) -> None:
+    """`disable_chunked_mm_input` needs a token budget for the largest image."""
+    with pytest.raises(EngineError, match="must be at least 64, the tokens of the largest one"):
+        LLM(vl_checkpoint("qwen2_vl"), disable_chunked_mm_input=True, max_num_batched_tokens=63, max_num_seqs=2)
 
 
 def test_the_prefix_cache_tells_pictures_apart(vl_checkpoint: Callable[[str], Path]) -> None:

@@ -301,6 +301,7 @@ class EngineArgs:
             long_prefill_token_threshold=self.long_prefill_token_threshold if has_threshold else 0,
             policy=self.scheduling_policy,
             disable_hybrid_kv_cache_manager=self.disable_hybrid_kv_cache_manager,
+            disable_chunked_mm_input=self.disable_chunked_mm_input,
             async_scheduling=device.type == "cuda" if self.async_scheduling is None else self.async_scheduling,
             async_scheduling_reason=(
                 "argument" if self.async_scheduling is not None else "gpu" if device.type == "cuda" else "cpu"

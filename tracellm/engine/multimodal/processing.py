@@ -167,7 +167,7 @@ class BaseMultiModalProcessor(ABC):
         for modality, items in mm_items.items():
             uuids = _uuids(modality, len(items), mm_uuids)
             hashes[modality] = [
-                uuid
+                f"uuid:{uuid}"
                 if uuid is not None and not mm_kwargs
                 else MultiModalHasher.hash_kwargs(
                     model_id=self.model_config.model, **{modality: item if uuid is None else uuid}, mm_kwargs=mm_kwargs
@@ -227,11 +227,14 @@ class BaseMultiModalProcessor(ABC):
             used[modality] += 1
             item = mm_kwargs[modality][index]
             details = self._replacements[modality].replacement(item)
+            identifier = mm_hashes[modality][index]
+            if identifier.startswith("uuid:"):  # nothing ensures that equal names have items of equal size
+                identifier += f":{len(details.full)}"
             features.append(
                 MultiModalFeatureSpec(
                     data=item,
                     modality=modality,
-                    identifier=mm_hashes[modality][index],
+                    identifier=identifier,
                     mm_position=PlaceholderRange(len(token_ids), len(details.full), details.is_embed),
                 )
             )
