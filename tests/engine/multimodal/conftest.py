@@ -16,7 +16,9 @@ def vl_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     """The folder of a family's checkpoint with image processor and chat template, made at its first use."""
 
     def make(family: str) -> Path:
-        further: dict[str, Any] = {"audio_config": {"max_source_positions": 50}} if family == "qwen2_audio" else {}  # of one second
+        further: dict[str, Any] = (
+            {"audio_config": {"max_source_positions": 50}} if family == "qwen2_audio" else {}
+        )  # of one second
         folder = make_multimodal_checkpoint(tmp_path_factory.mktemp(family), family, **further)
         write_processor(folder)
         write_image_tokens(folder)
