@@ -126,7 +126,8 @@ class _StepView:
         assert encoder is not None
         yield self._heading("page.encoder", self._text("page.encoder.setting"))
         budget = self._text("page.encoder.sum", used=encoder.num_tokens, budget=encoder.budget)
-        yield from self._wrapped(f"{budget} · {encoder_cache(encoder, self._lang)}", 2, 4)
+        yield f"  {budget}"
+        yield from self._wrapped(encoder_cache(encoder, self._lang, "page.encoder.cache"), 2)
         reached = [
             (scheduled.request_id, index, item, source)
             for scheduled in self._step.requests
@@ -147,7 +148,7 @@ class _StepView:
         if more:
             yield f"  {self._text('page.more', n=more)}"
         if encoder.evicted:
-            yield from self._wrapped(encoder_evicted(encoder, self._lang), 2, 4)
+            yield from self._wrapped(encoder_evicted(encoder, self._lang, "page.encoder.evicted"), 2)
 
     # -- queues --------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Images and sounds of requests, for the page's Requests section and its script.
 
-A picture is drawn with a square for each of its tokens, so its frame has their rows and columns. The page's script draws
-the same (js/steps/items.js). Texts and pictures come from the run: pictures are checked data URLs (facts/items.py).
+A picture is drawn with a square for each of its tokens, so its frame has their rows and columns. The page's script
+draws the same (js/steps/items.js). Pictures come from the run; facts/items.py has checked that they are data URLs.
 """
 
 from collections.abc import Callable, Sequence

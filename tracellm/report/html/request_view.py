@@ -75,7 +75,7 @@ def _request(
         "id": visible(first.parent or first.id),
         "facts": facts,
         "prompt": content.shown(first.prompt),
-        "items": item_views(first, uses.get(first.span_id, ()), lang),
+        "media": item_views(first, uses.get(first.span_id, ()), lang),
         "outputs": list(_outputs(family, times, content, lang)),
         "errors": [beginning(request.error, _LONGEST_ERROR) for request in family if request.error],
         "params": [(name, beginning(value, _LONGEST_VALUE)) for name, value in first.params],

@@ -98,7 +98,8 @@ ZH = {
     "step.encoded": "编码{items}：编码器预算 {budget:,} 个 token 中用了 {tokens:,} 个",
     "step.encoded.items": "{request} 的 mm_features[{items}]",
     "step.encoded.more": "另外 {n:,} 个请求的各项",
-    "step.encoder_cache": "编码器缓存 {size:,} 个 token：{free:,} 个空闲，{freeable:,} 个保留但不再需要，{needed:,} 个仍需要",
+    "step.encoder_cache": "编码器缓存 {size:,} 个 token：{free:,} 个空闲，{freeable:,} 个保留但不再需要，"
+    "{needed:,} 个仍需要",
     "step.encoder_evicted": "从编码器缓存驱逐：{ids}",
     "step.cut_short": "{names} 只调度了一部分 token：{why}",
     "step.not_scheduled": "{names} 未被调度：{why}",

@@ -136,17 +136,17 @@ def encoder_changes(encoder: EncoderState, lang: str) -> list[str]:
     return [*sentences, encoder_evicted(encoder, lang)] if encoder.evicted else sentences
 
 
-def encoder_cache(encoder: EncoderState, lang: str) -> str:
-    """Return the state of the encoder cache after a step's scheduling."""
+def encoder_cache(encoder: EncoderState, lang: str, key: str = "step.encoder_cache") -> str:
+    """Return the state of the encoder cache after a step's scheduling, in the words of `key`."""
     needed = encoder.cache_size - encoder.cache_free - encoder.cache_freeable
     numbers = {"size": encoder.cache_size, "free": encoder.cache_free, "freeable": encoder.cache_freeable}
-    return text(lang, "step.encoder_cache", needed=needed, **numbers)
+    return text(lang, key, needed=needed, **numbers)
 
 
-def encoder_evicted(encoder: EncoderState, lang: str) -> str:
-    """Return the identifiers that left the encoder cache."""
+def encoder_evicted(encoder: EncoderState, lang: str, key: str = "step.encoder_evicted") -> str:
+    """Return the identifiers that left the encoder cache, in the words of `key`."""
     shown, more = clip(list(map(visible, encoder.evicted)), _MOST_NAMES)
-    return text(lang, "step.encoder_evicted", ids=text(lang, "step.comma").join(shown) + (" …" if more else ""))
+    return text(lang, key, ids=text(lang, "step.comma").join(shown) + (" …" if more else ""))
 
 
 def endings(step: Step, lang: str) -> list[str]:

@@ -88,6 +88,9 @@ EN = {
     "page.encoder.setting": "max_num_encoder_input_tokens",
     "page.encoder.sum": "{used:,} of {budget:token|tokens}",
     "page.encoder.none": "This step encodes no image or sound.",
+    "page.encoder.cache": "Encoder cache: {free:,} of {size:token|tokens} free, {freeable:,} kept though not needed, "
+    "{needed:,} needed.",
+    "page.encoder.evicted": "Evicted from the encoder cache: {ids}.",
     "page.items": "Images and sounds of request {id}",
     "page.item.image": "mm_features[{item}]: image",
     "page.item.audio": "mm_features[{item}]: sound",
@@ -331,6 +334,9 @@ ZH = {
     "page.encoder.setting": "max_num_encoder_input_tokens",
     "page.encoder.sum": "{budget:,} 个 token 中用了 {used:,} 个",
     "page.encoder.none": "这一步没有编码图像或声音。",
+    "page.encoder.cache": "编码器缓存 {size:,} 个 token：{free:,} 个空闲，{freeable:,} 个保留但不再需要，"
+    "{needed:,} 个仍需要。",
+    "page.encoder.evicted": "从编码器缓存驱逐：{ids}。",
     "page.items": "请求 {id} 的图像和声音",
     "page.item.image": "mm_features[{item}]：图像",
     "page.item.audio": "mm_features[{item}]：声音",

@@ -62,12 +62,12 @@ export function encoderPanel(run, { encoder }) {
 
 /** @param {EncoderState} encoder */
 function cacheSum({ size, free, freeable }) {
-  return t("step.encoder_cache", { size, free, freeable, needed: size - free - freeable });
+  return t("page.encoder.cache", { size, free, freeable, needed: size - free - freeable });
 }
 
 /** @param {EncoderState} encoder */
 function evictedSum({ evicted }) {
-  return t("step.encoder_evicted", { ids: evicted.join(t("step.comma")) });
+  return t("page.encoder.evicted", { ids: evicted.join(t("step.comma")) });
 }
 
 /**
@@ -80,7 +80,7 @@ export function itemsPanel(run, replay, state) {
   const r = selected(run).request;
   const items = r === null ? [] : (run.requests[r].items ?? []);
   if (r === null || !items.length) return null;
-  const computed = computedTokens(replay, state, r);
+  const computed = numComputed(replay, state, r);
   return h(
     "section",
     { class: "panel wide", "data-shows": "items" },
@@ -88,7 +88,8 @@ export function itemsPanel(run, replay, state) {
     ...items.map((item, i) => {
       const own = Math.min(Math.max(computed - item.offset, 0), item.length);
       const blocks = blocksOf(replay, state, r, item);
-      return itemFigure(run, item, i, own, [
+      const sources = item.sources?.filter(([n]) => n <= state.step.n); // Predict mode hides later steps
+      return itemFigure(run, { ...item, sources }, i, own, [
         t("page.item.computed", { n: own, all: item.length }),
         ...(blocks.length ? [t("page.item.blocks", { blocks: formatRanges(blocks) })] : []),
       ]);
@@ -102,7 +103,7 @@ export function itemsPanel(run, replay, state) {
  * @param {import("../run/replay.js").State} state
  * @param {number} r
  */
-function computedTokens(replay, state, r) {
+function numComputed(replay, state, r) {
   const { steps } = replay.engine;
   for (let index = steps.indexOf(state.step); index >= 0; index -= 1) {
     const step = steps[index];
