@@ -95,6 +95,8 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
         sentences += encoder_changes(step.encoder, lang)
     if before is None or _held(step) != _held(before):
         sentences += _not_scheduled(step, lang)
+    if step.encoder is not None and step.encoder.items:
+        sentences.append(encoder_cache(step.encoder, lang))
     return sentences
 
 
@@ -117,7 +119,7 @@ def _not_scheduled(step: Step, lang: str) -> list[str]:
 
 
 def encoder_changes(encoder: EncoderState, lang: str) -> list[str]:
-    """Return which images and sounds a step encodes, with budget and cache, and the identifiers that it evicts."""
+    """Return which images and sounds a step encodes, with the budget, and the identifiers that it evicts."""
     sentences = []
     if encoder.items:
         items: dict[str, list[str]] = {}
@@ -132,7 +134,6 @@ def encoder_changes(encoder: EncoderState, lang: str) -> list[str]:
             listed.append(text(lang, "step.encoded.more", n=more))
         numbers = {"tokens": encoder.num_tokens, "budget": encoder.budget}
         sentences.append(text(lang, "step.encoded", items=text(lang, "step.comma").join(listed), **numbers))
-        sentences.append(encoder_cache(encoder, lang))
     return [*sentences, encoder_evicted(encoder, lang)] if encoder.evicted else sentences
 
 
