@@ -87,7 +87,7 @@ export function itemsPanel(run, replay, state) {
     h("h4", {}, t("page.items", { id: visible(run.requests[r].id) })),
     ...items.map((item, i) => {
       const own = Math.min(Math.max(computed - item.offset, 0), item.length);
-      const blocks = blocksOf(replay, state, r, item);
+      const blocks = itemBlocks(replay, state, r, item);
       const sources = item.sources?.filter(([n]) => n <= state.step.n); // Predict mode hides later steps
       return itemFigure(run, { ...item, sources }, i, own, [
         t("page.item.computed", { n: own, all: item.length }),
@@ -121,7 +121,7 @@ function numComputed(replay, state, r) {
  * @param {number} r
  * @param {Item} item
  */
-function blocksOf(replay, state, r, item) {
+function itemBlocks(replay, state, r, item) {
   const { blockSize, numGroups } = replay.engine;
   if (!blockSize || numGroups !== 1) return [];
   return (state.tables.get(r) ?? []).slice(Math.floor(item.offset / blockSize), Math.ceil((item.offset + item.length) / blockSize));
