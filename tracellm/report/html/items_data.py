@@ -23,8 +23,12 @@ MOST_ITEMS = 32
 """Items of one request."""
 MOST_PICTURES = 256
 """Pictures that the script gets."""
-_SIDE = 192
-"""Longest side of a picture on the page, in pixels."""
+_SIDES = 192, 320
+"""Least and most of a picture's longest side on the page, in pixels."""
+_SQUARE = 7
+"""Pixels of a square, within these sides."""
+_MOST_LINES = 80
+"""Squares along a side that lines part; more are too small."""
 
 
 def has_pictures(trace: Trace) -> bool:
@@ -55,11 +59,12 @@ def _frame(item: Item) -> dict[str, Any] | None:
         rows, columns = item.grid
         across, down = range(1, rows), range(1, columns)
         lines = "".join([*(f"M0 {y}H{columns}" for y in across), *(f"M{x} 0V{rows}" for x in down)])
+        lines = lines if max(rows, columns) <= _MOST_LINES else ""
     elif item.size is not None and item.picture:
         (columns, rows), lines = item.size, ""
     else:
         return None
-    scale = _SIDE / max(rows, columns)
+    scale = min(max(_SIDES[0], _SQUARE * max(rows, columns) if item.grid else 0), _SIDES[1]) / max(rows, columns)
     size = {"width": max(1, round(columns * scale)), "height": max(1, round(rows * scale))}
     return {"rows": rows, "columns": columns, "lines": lines, **size}
 

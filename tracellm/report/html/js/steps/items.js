@@ -10,8 +10,12 @@ import { select, selected } from "../run/selection.js";
 /** @typedef {import("../run/data.js").Item} Item */
 /** @typedef {import("../run/data.js").EncoderState} EncoderState */
 
-/** Longest side of a picture in pixels. */
-const SIDE = 192;
+/** Least and most of a picture's longest side in pixels, and the pixels of a square within these. */
+const LEAST_SIDE = 192;
+const MOST_SIDE = 320;
+const SQUARE_SIDE = 7;
+/** Squares along a side that lines part; more are too small. */
+const MOST_SQUARES = 80;
 const MOST_ENCODED = 64;
 
 /**
@@ -162,8 +166,9 @@ function itemFigure(run, item, i, computed, more) {
  * @param {boolean} hasSquares
  */
 function frame([rows, columns], computed, link, hasSquares) {
-  const scale = SIDE / Math.max(rows, columns);
-  const lines = hasSquares ? gridLines(rows, columns) : "";
+  const longest = Math.max(rows, columns);
+  const scale = Math.min(Math.max(LEAST_SIDE, hasSquares ? SQUARE_SIDE * longest : 0), MOST_SIDE) / longest;
+  const lines = hasSquares && longest <= MOST_SQUARES ? gridLines(rows, columns) : "";
   return s(
     "svg",
     {
