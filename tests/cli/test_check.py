@@ -33,7 +33,9 @@ def test_all_found(run: Path, command: Command):
     """If all calls are found, one line reports it, with status 0; unsearched calls have their own line."""
     said = command("check", str(run), "--expect", str(SEED))
     assert (said.status, said.err) == (0, "")
-    assert said.out == ("59/59 calls found, in this order\n8 calls need mm, which is not supported yet; not counted\n")
+    assert said.out == (
+        "59/59 calls found, in this order\n8 calls need mm (images or sounds), and the run has none; not counted\n"
+    )
     zh = command("check", str(run), "--expect", str(SEED), "--lang", "zh")
     assert zh.status == 0
     assert zh.out.startswith("59/59 个调用全部找到")

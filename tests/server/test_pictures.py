@@ -2,6 +2,9 @@
 
 import base64
 import io
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,15 @@ import openai
 import pytest
 
 from tests.engine.multimodal.pictures import make_picture, write_image_tokens, write_processor
+from tests.mermaid import ParseMermaid
 from tests.multimodal_checkpoints import make_multimodal_checkpoint
 from tests.server.process import Server
 from tracellm import LLM, SamplingParams
+from tracellm.report.diagram.sequence import sequence_diagram
+from tracellm.report.facts.requests import requests
+from tracellm.trace.run_folder import RunFolder
 
+EXPECTATION = Path(__file__).parents[2] / "docs" / "expectations" / "vllm-v1-serve.tsv"
 SETTINGS: dict[str, Any] = {"dtype": "float32", "max_model_len": 160}
 GREEDY: dict[str, Any] = {"model": "vl", "temperature": 0, "max_tokens": 6, "extra_body": {"ignore_eos": True}}
 
@@ -88,3 +96,38 @@ def test_a_bad_picture_is_a_bad_request(parts: list[dict[str, Any]], message: st
         client.chat.completions.create(messages=messages(*parts), **GREEDY)
     assert message in caught.value.message
     assert client.chat.completions.create(messages=messages(image_part(1)), **GREEDY).choices[0].message.content
+
+
+def test_a_served_picture_makes_all_calls_of_vllms_diagram(
+    checkpoint: Path, tmp_path: Path, parse_mermaid: ParseMermaid
+) -> None:
+    """A recorded server with one chat request with a picture makes all 67 calls of vLLM's diagram, in order."""
+    run = tmp_path / "run"
+    options = (
+        "--served-model-name",
+        "vl",
+        "--dtype",
+        "float32",
+        "--max-model-len",
+        "160",
+        "--explain",
+        "--out",
+        str(run),
+    )
+    with Server.start(str(checkpoint), *options) as server:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+            client.chat.completions.create(messages=messages(image_part(1)), **GREEDY)
+        server.signal(signal.SIGTERM)
+        assert server.end()[0] == 0
+    check = [sys.executable, "-m", "tracellm", "check", str(run), "--expect", str(EXPECTATION), "--lang", "en"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "67/67 calls found, in this order\n"), done.stderr
+    recorded = RunFolder.open(run)
+    assert recorded.problems == []
+    assert len(requests(recorded.trace.spans)[0].items) == 1
+    diagram = parse_mermaid(sequence_diagram(recorded.trace))
+    assert "Qwen2VLMultiModalProcessor" in {participant["id"] for participant in diagram["participants"]}
+    calls = {event["text"].partition("(")[0] for event in diagram["events"]}
+    assert {"_process_multimodal", "apply", "_to_mm_items", "_try_schedule_encoder_inputs"} <= calls
+    assert {"_cache_apply_hf_processor", "_maybe_apply_prompt_updates"} <= calls
+    assert {"_execute_mm_encoder", "get_multimodal_embeddings"} <= calls

@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tracellm.report.facts.engines import EngineFacts, engines
+from tracellm.report.facts.item_uses import item_uses
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.step_parts import output_times, parts_by_step
 from tracellm.report.facts.step_states import StepStates
 from tracellm.report.texts import text
-from tracellm.report.wording.changes import finish_reason, held_reason
+from tracellm.report.wording.changes import encoder_cache, encoder_evicted, finish_reason, held_reason
+from tracellm.report.wording.items import item_facts, item_source, item_title
 from tracellm.report.wording.quantities import clip, percent
 from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.report.wording.titles import step_kind, time
@@ -68,6 +70,7 @@ class _StepView:
         self._trace, self._engine, self._lang, self._width = trace, engine, lang, width
         self._step = engine.steps[position]
         self._state = StepStates(trace, engine).at(position)
+        self._uses = item_uses(trace)
         self._changes = self._state.changes
         holders = [*self._state.tables, *(block.request_id for block in self._state.cached.values())]
         self._labels = _labels(dict.fromkeys(holders))
@@ -78,7 +81,16 @@ class _StepView:
         yield f"{self._text('page.step', n=step.index)} · {step_kind(step.kind, self._lang)}"
         changes = self._change_sentences() or [self._text("page.change.none")]
         yield from self._wrapped(("" if self._lang == "zh" else " ").join(changes))
-        for section in (self._budget, self._running, self._waiting, self._blocks, self._batch, self._sampling):
+        encoder = () if step.encoder is None else (self._encoder,)
+        for section in (
+            self._budget,
+            *encoder,
+            self._running,
+            self._waiting,
+            self._blocks,
+            self._batch,
+            self._sampling,
+        ):
             yield ""
             yield from section()
         yield ""
@@ -107,6 +119,36 @@ class _StepView:
         budget = self._step.token_budget
         yield self._heading("page.budget", self._text("page.budget.setting"))
         yield f"  {self._text('page.budget.sum', used=used, budget=budget, prefill=used - decode, decode=decode)}"
+
+    def _encoder(self) -> Iterator[str]:
+        """Yield budget and cache of the encoder, and the items that the step encodes, or finds."""
+        encoder = self._step.encoder
+        assert encoder is not None
+        yield self._heading("page.encoder", self._text("page.encoder.setting"))
+        budget = self._text("page.encoder.sum", used=encoder.num_tokens, budget=encoder.budget)
+        yield f"  {budget}"
+        yield from self._wrapped(encoder_cache(encoder, self._lang, "page.encoder.cache"), 2)
+        reached = [
+            (scheduled.request_id, index, item, source)
+            for scheduled in self._step.requests
+            if (request := self._state.requests.get(scheduled.request_id)) is not None and request.items
+            for index, (item, use) in enumerate(zip(request.items, self._uses.get(request.span_id, ()), strict=False))
+            for source in use.sources
+            if source[0] == self._step.index
+        ]
+        shown, more = clip(reached, _MOST_QUEUED)
+        for request_id, index, item, source in shown:
+            name = visible(request_id)
+            facts = [
+                item_title(item, index, self._lang),
+                *item_facts(item, self._lang),
+                item_source(*source, self._lang),
+            ]
+            yield from self._wrapped(f"{name}  {' · '.join(facts)}", 2, cell_len(name) + 4)
+        if more:
+            yield f"  {self._text('page.more', n=more)}"
+        if encoder.evicted:
+            yield from self._wrapped(encoder_evicted(encoder, self._lang, "page.encoder.evicted"), 2)
 
     # -- queues --------------------------------------------------------------------------------------------------------
 

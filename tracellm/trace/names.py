@@ -9,8 +9,9 @@ docs/spans.md is generated from these definitions.
 vLLM's counterpart for its own tracing: vllm/tracing.py::SpanAttributes.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tracellm.trace.attributes import ATTRIBUTES, Attribute, Group
 
 __all__ = [
     "ATTRIBUTES",
@@ -25,47 +26,6 @@ __all__ = [
     "Group",
     "Level",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One attribute; docs/spans.md lists them.
-
-    Attributes:
-        name: its name in the recording.
-        type: type of its value: str, int, float, bool, or one of these with `[]`.
-        description: meaning, for docs/spans.md.
-        private: whether it may hold text that a user wrote or a model generated.
-        group: title of its group.
-        on: names of the spans that may have it; empty for any call.
-    """
-
-    name: str
-    type: str
-    description: str
-    private: bool
-    group: str
-    on: tuple[str, ...]
-
-
-ATTRIBUTES: dict[str, Attribute] = {}
-"""Every attribute by its name, in the order of docs/spans.md."""
-
-
-class Group:
-    """Defines attributes of one subject, one after the other."""
-
-    def __init__(self, title: str, *, on: tuple[str, ...] = ()) -> None:
-        """Begin a group; `on` is the default for its attributes."""
-        self._title = title
-        self._on = on
-
-    def __call__(
-        self, name: str, type: str, description: str, *, private: bool = False, on: tuple[str, ...] | None = None
-    ) -> str:
-        """Define an attribute, and return its name."""
-        ATTRIBUTES[name] = Attribute(name, type, description, private, self._title, self._on if on is None else on)
-        return name
 
 
 Level = Literal["request", "step", "layer", "kernel"]
@@ -212,6 +172,19 @@ REQUEST_TEXT_PARAMS = _define(
     "tracellm.request.text_params",
     "str[]",
     "sampling parameters with texts as values: stop, bad_words, structured_outputs",
+    private=True,
+)
+REQUEST_ITEMS = _define(
+    "tracellm.request.items",
+    "str[]",
+    "images and sounds of the prompt, each as JSON: `modality`, `offset` and `length` of its tokens in the prompt, the "
+    "first 12 characters of its `identifier`, its `size` in pixels `[width, height]` or `seconds`, its `patches` "
+    "`[t, h, w]`, and whether the processor `cached` it; what was not recorded is absent",
+)
+REQUEST_PICTURES = _define(
+    "tracellm.request.pictures",
+    "str[]",
+    "a small picture of each of these items, as a data URL of at most 6 kB; empty for a sound",
     private=True,
 )
 REQUEST_STEPS = _define("tracellm.request.steps", "int", "number of engine steps that scheduled the request")
@@ -393,6 +366,28 @@ STEP_HELD_DETAILS = _define(
 STEP_BUDGET = _define("tracellm.step.token_budget", "int", "limit of tokens in one step (max_num_batched_tokens)")
 STEP_BLOCKS_FREE = _define("tracellm.step.blocks.free", "int", "free KV cache blocks after scheduling")
 STEP_BLOCKS_TOTAL = _define("tracellm.step.blocks.total", "int", "usable KV cache blocks (without the null block)")
+STEP_ENCODER_REQUESTS = _define(
+    "tracellm.step.encoder.requests", "str[]", "the request of each image or sound that is encoded in this step"
+)
+STEP_ENCODER_ITEMS = _define("tracellm.step.encoder.items", "int[]", "index of each in tracellm.request.items")
+STEP_ENCODER_TOKENS = _define("tracellm.step.encoder.num_tokens", "int[]", "tokens of each")
+STEP_ENCODER_BUDGET = _define(
+    "tracellm.step.encoder.budget",
+    "int",
+    "limit of these tokens in one step (max_num_encoder_input_tokens); absent for a text model, as are the following",
+)
+STEP_ENCODER_CACHE_SIZE = _define("tracellm.step.encoder.cache_size", "int", "size of the encoder cache in tokens")
+STEP_ENCODER_CACHE_FREE = _define(
+    "tracellm.step.encoder.cache_free",
+    "int",
+    "its tokens without an output of the encoder, after scheduling",
+)
+STEP_ENCODER_CACHE_FREEABLE = _define(
+    "tracellm.step.encoder.cache_freeable", "int", "its tokens with an output that no request needs any more"
+)
+STEP_ENCODER_EVICTED = _define(
+    "tracellm.step.encoder.evicted", "str[]", "first 12 characters of the identifiers that left the encoder cache"
+)
 STEP_LOGITS = _define("tracellm.step.logits_shape", "int[]", "shape of the logits: sampling requests, vocabulary size")
 STEP_SAMPLED = _define("tracellm.step.sampled.requests", "str[]", "requests that got a token", on=_SAMPLED)
 STEP_SAMPLED_IDS = _define(

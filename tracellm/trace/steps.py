@@ -17,6 +17,8 @@ from tracellm.trace.ranges import parse_ranges
 
 __all__ = [
     "STEP_SPAN",
+    "Encoded",
+    "EncoderState",
     "Held",
     "Sampled",
     "ScheduledRequest",
@@ -56,6 +58,34 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     request_id: str
     reason: str
     details: str
+
+
+class Encoded(msgspec.Struct, frozen=True, gc=False):
+    """An image or sound that a step encodes: `item` is its index in its request's items."""
+
+    request_id: str
+    item: int
+    num_tokens: int
+
+
+class EncoderState(msgspec.Struct, frozen=True, gc=False):
+    """The encoder in a step of a model with images or sounds; sizes are in tokens.
+
+    Of the encoder cache, `cache_free` tokens have no output, and `cache_freeable` one that no request needs any more.
+    `evicted` are the identifiers of outputs that the workers drop.
+    """
+
+    items: tuple[Encoded, ...]
+    budget: int
+    cache_size: int
+    cache_free: int
+    cache_freeable: int
+    evicted: tuple[str, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the items that the step encodes."""
+        return sum(item.num_tokens for item in self.items)
 
 
 class Sampled(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +150,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     blocks_total: int
     logits_shape: tuple[int, ...]
     sampled: tuple[Sampled, ...]
+    encoder: EncoderState | None = None
+    """None for a text model."""
 
     @property
     def num_tokens(self) -> int:
@@ -183,6 +215,7 @@ def read_step(span: Span) -> Step:
         blocks_total=facts.integer(names.STEP_BLOCKS_TOTAL),
         logits_shape=facts.integers(names.STEP_LOGITS),
         sampled=tuple(_sampled(facts)),
+        encoder=_encoder(facts) if names.STEP_ENCODER_BUDGET in span.attributes else None,
     )
 
 
@@ -242,6 +275,21 @@ def _held(facts: _Facts) -> list[Held]:
         Held(request, _at(reasons, i, ""), _at(details, i, ""))
         for i, request in enumerate(facts.texts(names.STEP_HELD))
     ]
+
+
+def _encoder(facts: _Facts) -> EncoderState:
+    items, tokens = facts.integers(names.STEP_ENCODER_ITEMS), facts.integers(names.STEP_ENCODER_TOKENS)
+    return EncoderState(
+        items=tuple(
+            Encoded(request, _at(items, i, 0), _at(tokens, i, 0))
+            for i, request in enumerate(facts.texts(names.STEP_ENCODER_REQUESTS))
+        ),
+        budget=facts.integer(names.STEP_ENCODER_BUDGET),
+        cache_size=facts.integer(names.STEP_ENCODER_CACHE_SIZE),
+        cache_free=facts.integer(names.STEP_ENCODER_CACHE_FREE),
+        cache_freeable=facts.integer(names.STEP_ENCODER_CACHE_FREEABLE),
+        evicted=facts.texts(names.STEP_ENCODER_EVICTED),
+    )
 
 
 def _sampled(facts: _Facts) -> list[Sampled]:

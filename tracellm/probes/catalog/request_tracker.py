@@ -6,7 +6,7 @@ request's span from submission to last token. It runs where spans are built, out
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -65,6 +65,7 @@ class RequestTracker:
         deep_steps: steps that are recorded to full depth; None: all (installation.py).
         queued: requests in the scheduler's queues that no step has finished.
         left_out: subjects (report_needs.py) that are recorded in part; nothing is joined for them.
+        items: what is known of images and sounds before their requests are submitted, by request (engine/items.py).
     """
 
     ids: RequestIds
@@ -76,6 +77,7 @@ class RequestTracker:
     deep_steps: int | None = None
     queued: set[str] = field(default_factory=set)
     left_out: Collection[str] = ()
+    items: dict[str, dict[str, Any]] = field(default_factory=dict)
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _requests: dict[str, _TrackedRequest] = field(default_factory=dict)
     _remote: dict[str, Link] = field(default_factory=dict)

@@ -5,7 +5,7 @@ Each arrow has a rank, and the lowest are drawn until the limit is reached:
 -1. messages between processes: the first few of each type, and those of the first prefill and decode step;
 0. `STEP_CHAIN`, which makes a token, in the first prefill and the first decode step; the call that raised;
 1. an arrow for each of the next groups of steps; the user's own functions and the calls of their lines; the chain in a
-   step that failed;
+   step that failed; `ITEM_CALLS`, which images and sounds need;
 2. `OTHER_CHAINS`, which build the engine and move requests in and out;
 3. with several processes, the calls of `STEP_CHAIN` and not of `SHORT_CHAIN` in the first decode step; `RETURNS`, the
    results along the chain in the first prefill; `INSIDE`, the work of the scheduler and the runner there;
@@ -114,6 +114,20 @@ OTHER_CHAINS = frozenset({
     "OutputProcessor.process_outputs",
 })  # fmt: skip
 """The calls that build the engine, and by which a request gets in and out."""
+
+ITEM_CALLS = (
+    "InputPreprocessor._process_multimodal",
+    "MultiModalProcessor.apply",
+    "MultiModalProcessor._to_mm_items",
+    "MultiModalProcessor._cache_apply_hf_processor",
+    "MultiModalProcessor._cached_apply_hf_processor",  # vLLM
+    "MultiModalProcessor._maybe_apply_prompt_updates",
+    "Scheduler._try_schedule_encoder_inputs",
+    "GPUModelRunner._execute_mm_encoder",
+    "ForConditionalGeneration.get_multimodal_embeddings",
+    "ForConditionalGeneration.embed_multimodal",  # vLLM
+)
+"""Ends of the names of the calls that images and sounds need; their classes depend on the model."""
 
 RETURNS = frozenset({
     "LLM.generate",
@@ -300,7 +314,7 @@ def _rank(node: Node, depth: int, section: _Section) -> int:
         return 0
     if section == "head" or (node.failed and _in_chain(node)):
         return 1
-    if _of_the_user(node) and section != "later":
+    if (_of_the_user(node) or name.endswith(ITEM_CALLS)) and section != "later":
         return 1
     inner = name == "EngineCore.__init__" and node.span.lifeline != "EngineCore"  # EngineCoreProc.__init__ is around it
     if name in OTHER_CHAINS and section != "later" and not inner:

@@ -15,6 +15,7 @@ from tracellm.report.diff.times import RUNS
 from tracellm.report.facts.coverage import notes
 from tracellm.report.facts.engines import step_positions
 from tracellm.report.html.data import page_texts, run_data
+from tracellm.report.html.items_data import has_pictures
 from tracellm.report.html.page import document, environment
 from tracellm.report.html.run_view import problems_view
 from tracellm.report.texts import Language, text
@@ -42,6 +43,7 @@ def diff_html(a: RunFolder, b: RunFolder, lang: Language = "en") -> str:
         data={**page_texts(lang, "diff.page.", "diff.steps."), **_data(a, b, comparison)},
         title=_title(a, b),
         version=__version__,
+        pictures=has_pictures(a.trace) or has_pictures(b.trace),
     )
 
 

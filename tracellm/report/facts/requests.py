@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 
+from tracellm.report.facts.items import Item, read_items
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
@@ -52,6 +53,8 @@ class RequestFacts:
     """Id of its span."""
     prompt_token_texts: tuple[str, ...] = ()
     """Text of each of `prompt_token_ids`, if recorded."""
+    items: tuple[Item, ...] = ()
+    """Its images and sounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,7 @@ def _request(span: Span, linked_steps: int | None) -> RequestFacts:
         index=as_int(get(names.REQUEST_INDEX)) or 0,
         span_id=span.span_id,
         prompt_token_texts=tuple(map(str, as_list(get(names.REQUEST_PROMPT_TEXTS)))),
+        items=read_items(span),
     )
 
 

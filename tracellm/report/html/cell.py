@@ -77,10 +77,11 @@ def cell_document(
 def _document(data: dict[str, Any], lang: Language) -> str:
     data["texts"] = {lang: data["texts"][lang]}
     loader, style, script = _parts()
+    allowed = policy([style], [loader, script], pictures="pictures" in data)
     packed = {"data": json.dumps(data, separators=(",", ":")), "packed-style": style, "packed-script": script}
     return (
         f'<!doctype html><html lang="{text(lang, "html.lang")}"><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy([style], [loader, script])}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
         '<meta name="color-scheme" content="light dark"><body>'
         f'<div id="replay"></div><h3>{escape(text(lang, "page.requests"))}</h3><div id="request-table"></div>'
         + "".join(

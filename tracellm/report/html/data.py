@@ -19,6 +19,7 @@ from tracellm.report.facts.requests import (
     requests,
 )
 from tracellm.report.facts.step_parts import output_times, parts_by_step
+from tracellm.report.html.items_data import ItemRows, encoder_row
 from tracellm.report.html.model_data import kernel_rows, model_data
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.wording.request_names import RequestNames, without_shared_beginning
@@ -65,6 +66,7 @@ def run_data(trace: Trace, variants: Mapping[str, Trace] | None = None, first: S
         "requests": all_requests.rows,
         "tokens": all_requests.tokens,
         "kernels": kernel_rows(trace),
+        **all_requests.pictures(),
     }
 
 
@@ -91,6 +93,7 @@ class _Requests:
         self._start = trace.spans[0].start_ns if trace.spans else 0
         self._names = RequestNames()
         self._times = request_times(trace)
+        self._items = ItemRows(trace)
         self._by_span: dict[str, int] = {}
         self._without_span: dict[str, int] = {}
         for request in requests(trace.spans):
@@ -108,6 +111,7 @@ class _Requests:
                 "prompt": request.prompt and request.prompt[:MOST_CHARACTERS],
                 "output": request.output and request.output[:MOST_CHARACTERS],
                 "promptTokens": request.prompt_token_ids,
+                "items": self._items.rows(request),
                 "numPrompt": request.input_tokens,
                 "numOutput": request.output_tokens,
                 **_microseconds(self._times.get(request.span_id)),
@@ -127,6 +131,10 @@ class _Requests:
             return len(self.rows) - 1
         self.rows[number] = row
         return number
+
+    def pictures(self) -> dict[str, Any]:
+        """Return the pictures of the requests' items, if there are any."""
+        return {"pictures": self._items.pictures} if self._items.pictures else {}
 
     def shorten(self) -> None:
         """Give each request a name without what all names begin with, up to a separator, for narrow cells."""
@@ -275,6 +283,7 @@ def _step(step: Step, replay: BlockReplay, number: _Numbers, candidates: "_Candi
             "evicted": blocks.evicted,
             "cached": [[cached.block, number(cached.request_id), cached.index] for cached in blocks.cached],
             "inconsistent": not blocks.consistent,
+            "encoder": step.encoder and encoder_row(step.encoder, number),
             "logits": step.logits_shape,
             "sampled": [candidates.row(number(sampled.request_id), sampled) for sampled in sampled_in_order(step)],
             "error": step.span.error,

@@ -20,6 +20,7 @@ from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.calls_data import calls_data
 from tracellm.report.html.data import encode, page_texts, run_data
+from tracellm.report.html.items_data import has_pictures
 from tracellm.report.html.linker import link
 from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
@@ -79,6 +80,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         calls=calls_data(run_folder.trace),
         title=run_view(run_folder, lang)["title"],
         version=version(run_folder),
+        pictures=has_pictures(run_folder.trace),
     )
 
 
@@ -92,6 +94,7 @@ def document(
     title: str,
     version: str,
     calls: bytes = b"",
+    pictures: bool = False,
 ) -> str:
     """Return an HTML document that loads nothing.
 
@@ -104,6 +107,7 @@ def document(
         title: title of the window, without invisible characters.
         version: version of tracellm that recorded what is shown.
         calls: all calls, as `calls_data` returns them; empty for a page that shows none.
+        pictures: whether the page has pictures, all within it.
     """
     style = "".join(asset("styles", name) for name in styles)
     code = link(script, partial(asset, "js"))
@@ -116,7 +120,7 @@ def document(
             body=Markup(body(lang)),
             other_lang=other,
             other_body=encode(body(other).encode()),
-            policy=policy([style], [code]),
+            policy=policy([style], [code], pictures=pictures),
             style=Markup(style),
             script=Markup(code),
             data=encode(json.dumps(data, separators=(",", ":")).encode()),
@@ -202,13 +206,17 @@ def asset(folder: str, name: str) -> str:
     return resources.files("tracellm.report.html").joinpath(folder, name).read_text(encoding="utf-8")
 
 
-def policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """Return a policy that allows these style sheets and scripts, and nothing else to be loaded, sent or run."""
+def policy(styles: Sequence[str], scripts: Sequence[str], *, pictures: bool = False) -> str:
+    """Return a policy that allows these style sheets and scripts, and nothing else to be loaded, sent or run.
+
+    With `pictures`, pictures within the page are shown.
+    """
     return "; ".join(
         (
             "default-src 'none'",
             f"style-src {' '.join(map(_hash, styles))}",
             f"script-src {' '.join(map(_hash, scripts))}",
+            *(["img-src data:"] if pictures else []),
             "base-uri 'none'",
             "form-action 'none'",
         )

@@ -1,10 +1,12 @@
 """The page's part about requests: prompt, outputs, parameters, and times."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from tracellm.report.facts.item_uses import ItemUse, item_uses
 from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
+from tracellm.report.html.items_data import item_views
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import finish_reason
 from tracellm.report.wording.quantities import clip, duration
@@ -36,7 +38,8 @@ def requests_view(trace: Trace, lang: str) -> _View:
     # two engines may use request id for two requests
     families = groupby(shown, key=lambda request: (request.span_id if request.parent is None else "", request.parent))
     content = _Texts(lang)
-    shown_requests = [_request(list(family), times, http_requests, content, lang) for _, family in families]
+    uses = item_uses(trace)
+    shown_requests = [_request(list(family), times, http_requests, uses, content, lang) for _, family in families]
     return {"requests": shown_requests, "more_requests": more}
 
 
@@ -52,6 +55,7 @@ def _request(
     family: Sequence[RequestFacts],
     times: dict[str, RequestTimes],
     http_requests: dict[str, list[str]],
+    uses: Mapping[str, Sequence[ItemUse]],
     content: "_Texts",
     lang: str,
 ) -> _View:
@@ -71,6 +75,7 @@ def _request(
         "id": visible(first.parent or first.id),
         "facts": facts,
         "prompt": content.shown(first.prompt),
+        "media": item_views(first, uses.get(first.span_id, ()), lang),
         "outputs": list(_outputs(family, times, content, lang)),
         "errors": [beginning(request.error, _LONGEST_ERROR) for request in family if request.error],
         "params": [(name, beginning(value, _LONGEST_VALUE)) for name, value in first.params],

@@ -12,11 +12,14 @@ from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.trace import names
 from tracellm.trace.model import Span
-from tracellm.trace.steps import Step
+from tracellm.trace.steps import EncoderState, Step
 
 __all__ = [
     "alike",
     "changes",
+    "encoder_cache",
+    "encoder_changes",
+    "encoder_evicted",
     "endings",
     "finish_reason",
     "held_reason",
@@ -37,7 +40,15 @@ _SAME = (
     names.STEP_HELD,
     names.STEP_HELD_REASONS,
 )
-_CHANGED = (names.STEP_NEW, names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP_FINISHED, names.STEP_ABORTED)
+_CHANGED = (
+    names.STEP_NEW,
+    names.STEP_RESUMED,
+    names.STEP_PREEMPTED,
+    names.STEP_FINISHED,
+    names.STEP_ABORTED,
+    names.STEP_ENCODER_REQUESTS,
+    names.STEP_ENCODER_EVICTED,
+)
 
 
 def alike(step: Span, before: Span) -> bool:
@@ -80,8 +91,12 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
         requests = name_requests((request.request_id for request in hits), lang)
         tokens = sum(request.prefix_hit_tokens for request in hits)
         sentences.append(text(lang, "step.prefix_hit", names=requests, tokens=tokens))
+    if step.encoder is not None:
+        sentences += encoder_changes(step.encoder, lang)
     if before is None or _held(step) != _held(before):
         sentences += _not_scheduled(step, lang)
+    if step.encoder is not None and step.encoder.items:
+        sentences.append(encoder_cache(step.encoder, lang))
     return sentences
 
 
@@ -101,6 +116,38 @@ def _not_scheduled(step: Step, lang: str) -> list[str]:
         for group, ids in shown
     ]
     return [*sentences, text(lang, "step.not_scheduled_more", n=more)] if more else sentences
+
+
+def encoder_changes(encoder: EncoderState, lang: str) -> list[str]:
+    """Return which images and sounds a step encodes, with the budget, and the identifiers that it evicts."""
+    sentences = []
+    if encoder.items:
+        items: dict[str, list[str]] = {}
+        for encoded in encoder.items:
+            items.setdefault(encoded.request_id, []).append(str(encoded.item))
+        shown, more = clip(list(items.items()), _MOST_NAMES)
+        listed = [
+            text(lang, "step.encoded.items", items=", ".join(indices), request=name_requests([request_id], lang))
+            for request_id, indices in shown
+        ]
+        if more:
+            listed.append(text(lang, "step.encoded.more", n=more))
+        numbers = {"tokens": encoder.num_tokens, "budget": encoder.budget}
+        sentences.append(text(lang, "step.encoded", items=text(lang, "step.comma").join(listed), **numbers))
+    return [*sentences, encoder_evicted(encoder, lang)] if encoder.evicted else sentences
+
+
+def encoder_cache(encoder: EncoderState, lang: str, key: str = "step.encoder_cache") -> str:
+    """Return the state of the encoder cache after a step's scheduling, in the words of `key`."""
+    needed = encoder.cache_size - encoder.cache_free - encoder.cache_freeable
+    numbers = {"size": encoder.cache_size, "free": encoder.cache_free, "freeable": encoder.cache_freeable}
+    return text(lang, key, needed=needed, **numbers)
+
+
+def encoder_evicted(encoder: EncoderState, lang: str, key: str = "step.encoder_evicted") -> str:
+    """Return the identifiers that left the encoder cache, in the words of `key`."""
+    shown, more = clip(list(map(visible, encoder.evicted)), _MOST_NAMES)
+    return text(lang, key, ids=text(lang, "step.comma").join(shown) + (" …" if more else ""))
 
 
 def endings(step: Step, lang: str) -> list[str]:

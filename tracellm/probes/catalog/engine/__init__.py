@@ -3,12 +3,13 @@
 - `startup.py`: settings, weights, the KV cache;
 - `processes.py`: the chosen client, the engine core's process, messages, the OpenAI server;
 - `request.py`: from the user's line to the scheduler's queue, and back as outputs;
+- `items.py`: images and sounds of requests;
 - `step.py`: one engine step, and the attributes of its span;
 - `runner.py`: the model runner and the sampler;
 - `model.py`: models, layers, operations; `triton_launches.py`: launches of Triton kernels.
 """
 
-from tracellm.probes.catalog.engine import model, processes, request, runner, startup, step, triton_launches
+from tracellm.probes.catalog.engine import items, model, processes, request, runner, startup, step, triton_launches
 
 __all__ = ["CATALOG", "SHARED"]
 
@@ -16,6 +17,7 @@ _ENTRIES = (
     *startup.ENTRIES,
     *processes.ENTRIES,
     *request.ENTRIES,
+    *items.ENTRIES,
     *step.ENTRIES,
     *runner.ENTRIES,
     *model.ENTRIES,

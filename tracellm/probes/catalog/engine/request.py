@@ -11,6 +11,7 @@ import sys
 from functools import partial
 from typing import Any
 
+from tracellm.probes.catalog.engine.items import item_attributes, item_places, note_items
 from tracellm.probes.catalog.engine.startup import capture_engine, learn_engine
 from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, users_line, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
@@ -123,6 +124,7 @@ def submission(request: Any, prompt: Any, sibling: tuple[str, int, int] | None) 
         "parent": sibling,
         "delta": params is not None and params.output_kind.name == "DELTA",
         "attributes": attributes,
+        "items": item_places(request),
     }
 
 
@@ -187,6 +189,11 @@ def begin_request(
     if tracker.decode is not None and (token_ids := facts["attributes"][names.REQUEST_PROMPT_TOKENS]):
         request.attributes[names.REQUEST_PROMPT_TEXTS] = [*map(tracker.decode, token_ids[:_MAX_TEXTS])]
     request.attributes[names.REQUEST_PARAMS], request.attributes[names.REQUEST_TEXT_PARAMS] = parameters
+    if facts["items"]:
+        processed, index, n = facts["parent"] or (facts["request_id"], 0, 1)
+        request.attributes |= item_attributes(facts["items"], tracker.items.get(processed, {}))
+        if index == n - 1:
+            tracker.items.pop(processed, None)
     if facts["parent"] is not None:
         parent_id, index, n = facts["parent"]
         tracker.add_child(parent_id, index, facts["request_id"])
@@ -312,7 +319,6 @@ def _note_finished(tracker: RequestTracker, span: Span, facts: Any, child_facts:
 _LLM = "entrypoints.llm:LLM"
 _OFFLINE = "entrypoints.common.offline:OfflineInferenceMixin"
 _INPUTS = "frontend.preprocess:InputPreprocessor"
-_ITEMS = "multimodal.processing:BaseMultiModalProcessor"
 _PROCESSOR = "frontend.processor:Processor"
 _OUTPUTS = "frontend.output_processor:OutputProcessor"
 _GRAMMARS = "core.structured_output.manager:StructuredOutputManager"
@@ -346,6 +352,12 @@ _SUBMISSION = (
         "request",
         _PROCESSOR,
         "process_inputs",
+        later="v1.engine.input_processor:InputProcessor",
+        observe=note_items,
+    ),
+    *plain(
+        "request",
+        _PROCESSOR,
         "_validate_params",
         "_validate_model_input",
         later="v1.engine.input_processor:InputProcessor",
@@ -354,10 +366,6 @@ _SUBMISSION = (
     *plain("request", _INPUTS, "_prompt_to_llm_inputs", "_process_text", "_process_tokens", removed="0.32.0"),
     *ours_only("request", _INPUTS, "tokenize_prompt", record=_capture_tokenized),
     *plain("request", _INPUTS, "_process_multimodal", removed="0.32.0"),
-    *plain("request", _ITEMS, "apply", "_maybe_apply_prompt_updates"),
-    *plain("request", _ITEMS, "_to_mm_items", "_hash_mm_items", removed="0.32.0"),
-    *ours_only("request", _ITEMS, "_cache_apply_hf_processor"),
-    *vllm_only("request", "multimodal.processing:BaseMultiModalProcessor", "_cached_apply_hf_processor"),
     *ours_only("request", "frontend.llm_engine:LLMEngine", "_add_request", **_SUBMITTED),
     *ours_only("request", "frontend.async_llm:AsyncLLM", "_add_request", **_SUBMITTED),
     *ours_only(

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from tracellm.probes.catalog.engine.items import encoder_attributes, scheduled_items
 from tracellm.probes.catalog.engine.runner import Likeliest, sampled_attributes, to_millionths, token_ids
 from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
@@ -76,6 +77,7 @@ def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any)
         "block_size": scheduler.kv_cache_manager.coordinator.block_size,
         "free": pool.free_block_queue.num_free_blocks,
         "total": pool.num_gpu_blocks - 1,
+        "encoder": scheduled_items(scheduler, output),
     }
 
 
@@ -242,6 +244,8 @@ def _set_schedule(attributes: dict[str, Any], facts: dict[str, Any]) -> None:
     attributes[names.STEP_BUDGET] = facts["budget"]
     attributes[names.STEP_BLOCKS_FREE] = facts["free"]
     attributes[names.STEP_BLOCKS_TOTAL] = facts["total"]
+    if facts["encoder"] is not None:
+        attributes.update(encoder_attributes(facts["encoder"]))
 
 
 def _details(numbers: dict[str, int | str]) -> str:

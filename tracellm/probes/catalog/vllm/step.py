@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tracellm.probes.catalog.engine import step as ours
+from tracellm.probes.catalog.engine.items import scheduled_items
 from tracellm.probes.catalog.entries import argument, like, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.trace import names
@@ -125,6 +126,7 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         "block_size": scheduler.block_size,
         "free": manager.block_pool.get_num_free_blocks(),
         "total": manager.block_pool.num_gpu_blocks - 1,
+        "encoder": scheduled_items(scheduler, output),
     }
     _ran[scheduler] = running
     return facts

@@ -14,6 +14,7 @@
  * @property {string} [prompt]
  * @property {string} [output]
  * @property {number[]} [promptTokens] the first ones of a long prompt
+ * @property {Item[]} [items] its images and sounds
  * @property {number} [numPrompt]
  * @property {number} [numOutput]
  * @property {number} [hit] tokens of its prompt from the prefix cache
@@ -28,6 +29,25 @@
  * @property {[string, string][]} [params] sampling parameters
  * @property {string} [parent] the request with n > 1 that this is one output of
  * @property {number} [index] which of its outputs
+ *
+ * @typedef {object} Item an image or sound
+ * @property {string} kind image, audio
+ * @property {number} offset position of its first token in the prompt
+ * @property {number} length number of its tokens
+ * @property {[width: number, height: number]} [size] in pixels
+ * @property {number} [seconds]
+ * @property {[rows: number, columns: number]} [grid] of its tokens
+ * @property {number} [picture] index in the run's pictures
+ * @property {boolean} [cached] whether its tensors came from the processor cache
+ * @property {[n: number, source: string][]} [sources] numbers of steps; encoded, found or prefix
+ *
+ * @typedef {object} EncoderState sizes are in tokens
+ * @property {[r: number, item: number, tokens: number][]} items those that the step encodes
+ * @property {number} budget
+ * @property {number} size size of the encoder cache
+ * @property {number} free its tokens without an output
+ * @property {number} freeable its tokens with an output that no request needs
+ * @property {string[]} evicted identifiers
  *
  * @typedef {[r: number, tokens: number, computed: number, decode: number, hit: number]} Scheduled a request in a step
  *
@@ -57,6 +77,7 @@
  * @property {number[]} [evicted] cached blocks that got a new owner
  * @property {[block: number, r: number, index: number][]} [cached] blocks that became full and cached
  * @property {boolean} [inconsistent] whether the number of free blocks disagrees with the block tables
+ * @property {EncoderState} [encoder] absent for a text model
  * @property {number[]} [logits] shape of the logits
  * @property {any[][]} [sampled] see `tracellm.report.html.data._Candidates`
  * @property {string} [error]
@@ -79,6 +100,7 @@
  * @property {Engine[]} engines
  * @property {Request[]} requests
  * @property {Record<string, string>} tokens text of each token id
+ * @property {string[]} [pictures] data URLs of small pictures of the requests' images
  * @property {import("../model/kernels.js").KernelRow[]} [kernels] see `tracellm.report.html.model_data.kernel_rows`
  * @property {import("../source/functions.js").Source} [source] the functions that were called
  * @property {import("../sequence/model.js").AllRequests} sequence absent in a comparison

@@ -5,6 +5,7 @@ import { duration, number, threeDigits } from "../base/quantities.js";
 import { t, tokenText, visible } from "../base/text.js";
 import { finishReason, requestButton } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
+import { itemTitle } from "./items.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("../run/data.js").Request} Request */
@@ -161,7 +162,7 @@ function requestDetails(run, replay, r) {
           "p",
           { class: "so-far" },
           h("small", {}, `${t("page.prompt")} `),
-          ...prompt.map((id, position) => h("span", { class: "piece", title: t("page.position.of", { position, id }) }, tokenText(run.tokens[id]))),
+          ...promptPieces(run, request.items ?? [], prompt),
           (request.numPrompt ?? 0) > prompt.length ? ` ${t("page.more", { n: (request.numPrompt ?? 0) - prompt.length })}` : "",
         )
       : null,
@@ -187,6 +188,22 @@ function requestDetails(run, replay, r) {
         )
       : null,
   );
+}
+
+/**
+ * Return the tokens of a prompt; those of an image or sound are one piece.
+ * @param {Run} run
+ * @param {import("../run/data.js").Item[]} items
+ * @param {number[]} prompt token ids
+ */
+function promptPieces(run, items, prompt) {
+  return prompt.map((id, position) => {
+    const i = items.findIndex(({ offset, length }) => offset <= position && position < offset + length);
+    if (i < 0) return h("span", { class: "piece", title: t("page.position.of", { position, id }) }, tokenText(run.tokens[id]));
+    const { offset, length } = items[i];
+    const title = t("page.item.tokens", { n: length, first: offset, last: offset + length - 1 });
+    return position === offset && h("span", { class: "piece placeholders", title }, `${itemTitle(items[i], i)} ×${length}`);
+  });
 }
 
 /**

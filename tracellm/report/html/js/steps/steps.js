@@ -7,6 +7,7 @@ import { shortName } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
 import { batchPanel } from "./batch.js";
 import { blocksPanel } from "./blocks.js";
+import { encoderPanel, itemsPanel } from "./items.js";
 import { budgetPanel, runningPanel, waitingPanel } from "./queues.js";
 import { samplingPanel } from "./sampling.js";
 import { timePanel } from "./time.js";
@@ -189,6 +190,8 @@ export function stepPanels(run, replay) {
       "div",
       { class: "panels" },
       budgetPanel(run, state.step),
+      encoderPanel(run, state.step),
+      itemsPanel(run, replay, state),
       runningPanel(run, state),
       waitingPanel(run, replay, state),
       blocksPanel(run, replay, state),

@@ -1,0 +1,213 @@
+"""Images and sounds: what the items of a request are, and which of them a step encodes.
+
+`BaseMultiModalProcessor._hash_mm_items` has the checked items and their identifiers. Its capture keeps sizes, and a
+copy of each image of at most 96 pixels on a side. Both go to the enclosing `Processor.process_inputs`, and wait in the
+tracker until the request is submitted, whose `mm_features` have the places in the prompt. For a text model nothing is
+recorded here.
+
+vLLM: vllm/multimodal/processing.py, vllm/v1/core/sched/scheduler.py, vllm/v1/core/encoder_cache_manager.py.
+"""
+
+import json
+from base64 import b64encode
+from io import BytesIO
+from typing import Any
+
+from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, vllm_only
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["ENTRIES", "encoder_attributes", "item_attributes", "item_places", "note_items", "scheduled_items"]
+
+_SIDE = 96
+"""Most pixels on a side of a small picture."""
+_MOST_CHARACTERS = 6_000
+"""Most characters of its data URL."""
+_QUALITIES = (85, 70, 50, 30, 15)
+"""Qualities of JPEG, from the best; the first is taken that is small enough."""
+_MOST_REQUESTS = 4096
+"""Requests whose items are kept until they are submitted."""
+_MOST_IDENTIFIER = 12
+_BILINEAR = 2  # PIL.Image.Resampling.BILINEAR
+
+# -- the processor ----------------------------------------------------------------------------------------------------
+
+
+def _capture_hashes(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture size and small copy of each image, and the seconds of each sound, with its identifier."""
+    rate = args[0].data_parser.sampling_rate or 16_000
+    return [
+        (identifier, *(_small_copy(item) if modality == "image" else (len(item) / rate, None)))
+        for modality, items in argument(args, kwargs, 1, "mm_items").items()
+        for item, identifier in zip(items, result[modality], strict=True)
+    ]
+
+
+def _small_copy(image: Any) -> tuple[tuple[int, int], tuple[int, int, bytes]]:
+    """Return the size of an RGB image; size and pixels of its small copy."""
+    longest = max(image.size)
+    if longest > _SIDE:
+        size = [max(1, round(length * _SIDE / longest)) for length in image.size]
+        small = image.resize(size, _BILINEAR, reducing_gap=2.0)
+    else:
+        small = image
+    return image.size, (*small.size, small.tobytes())
+
+
+def _hashes(facts: Any) -> dict[str, Any]:
+    return {names.RESULT: ", ".join(identifier[:_MOST_IDENTIFIER] for identifier, *_ in facts)}
+
+
+def note_items(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    """Keep what the processor has found of a request's items; `span` is the call of `Processor.process_inputs`."""
+    if "items" not in child_facts:
+        return
+    items: dict[str, dict[str, Any]] = {}
+    for identifier, size, pixels in child_facts["items"]:
+        items[identifier] = {"seconds": round(size, 3)} if pixels is None else {"size": list(size)}
+        if pixels is not None and tracker.text:
+            items[identifier]["picture"] = _data_url(*pixels)
+        if (cached := child_facts.get(f"cached {identifier}")) is not None:
+            items[identifier]["cached"] = cached
+    passed = dict(argument.split("=", 1) for argument in span.attributes[names.ARGUMENTS])
+    tracker.items[passed["request_id"]] = items
+    if len(tracker.items) > _MOST_REQUESTS:
+        del tracker.items[next(iter(tracker.items))]
+
+
+def _data_url(width: int, height: int, pixels: bytes) -> str:
+    """Return a picture as the data URL of a JPEG; empty if Pillow is missing here, or it is too large."""
+    try:
+        from PIL import Image
+    except ImportError:  # a recording of another machine
+        return ""
+    image = Image.frombytes("RGB", (width, height), pixels)
+    for quality in _QUALITIES:
+        file = BytesIO()
+        image.save(file, "JPEG", quality=quality)
+        url = f"data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"
+        if len(url) <= _MOST_CHARACTERS:
+            return url
+    return ""
+
+
+def _capture_cached(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return argument(args, kwargs, 1, "mm_hash"), result is not None
+
+
+def _cached(facts: Any) -> dict[str, Any]:
+    identifier, found = facts
+    return {names.ARGUMENTS: [f"mm_hash={identifier[:_MOST_IDENTIFIER]}"], names.RESULT: "found" if found else "None"}
+
+
+# -- a request --------------------------------------------------------------------------------------------------------
+
+
+_Place = tuple[str, int, int, str, list[int] | None]
+
+
+def item_places(request: Any) -> list[_Place]:
+    """Return modality, offset, length, identifier and grid of patches, if any, of each item of an EngineCoreRequest."""
+    return [
+        (item.modality, item.mm_position.offset, item.mm_position.length, item.identifier, _patches(item.data))
+        for item in getattr(request, "mm_features", None) or ()
+    ]
+
+
+def _patches(data: Any) -> list[int] | None:
+    """Return the patches of an image along time, height and width, if its tensors have them."""
+    if data is None or (grid := data.get("image_grid_thw")) is None:
+        return None
+    values: Any = grid.data.tolist()  # of a tensor, an array, or vLLM's element with either
+    while isinstance(values, list) and len(values) == 1:
+        (values,) = values
+    return values if isinstance(values, list) and len(values) == 3 else None
+
+
+def item_attributes(places: list[_Place], items: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the attributes of a request's span about its items.
+
+    Args:
+        places: what `item_places` returned for the request.
+        items: what `note_items` kept of it.
+    """
+    found, pictures = [], []
+    for modality, offset, length, identifier, patches in places:
+        known = items.get(identifier, {})
+        item = {"modality": modality, "offset": offset, "length": length, "identifier": identifier[:_MOST_IDENTIFIER]}
+        item |= {name: known[name] for name in ("size", "seconds", "cached") if name in known}
+        found.append(json.dumps(item if patches is None else {**item, "patches": patches}))
+        pictures.append(known.get("picture", ""))
+    attributes: dict[str, Any] = {names.REQUEST_ITEMS: found}
+    return {**attributes, names.REQUEST_PICTURES: pictures} if any(pictures) else attributes
+
+
+# -- a step -----------------------------------------------------------------------------------------------------------
+
+
+def scheduled_items(scheduler: Any, output: Any) -> dict[str, Any] | None:
+    """Return the items that a step encodes, and the encoder cache after its scheduling; None for a text model."""
+    budget = scheduler.max_num_encoder_input_tokens
+    if not budget:
+        return None
+    manager = scheduler.encoder_cache_manager
+    return {
+        "items": [
+            (request_id, index, scheduler.requests[request_id].mm_features[index].mm_position.length)
+            for request_id, indices in output.scheduled_encoder_inputs.items()
+            for index in indices
+        ],
+        "budget": budget,
+        "size": manager.cache_size,
+        "free": manager.num_free_slots,
+        "freeable": getattr(manager, "num_freeable_slots", 0),  # vLLM: not for encoder-decoder models
+        "evicted": list(output.free_encoder_mm_hashes),
+    }
+
+
+def encoder_attributes(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a step's span, from the result of `scheduled_items`."""
+    attributes: dict[str, Any] = {}
+    if facts["items"]:
+        columns = (names.STEP_ENCODER_REQUESTS, names.STEP_ENCODER_ITEMS, names.STEP_ENCODER_TOKENS)
+        attributes = {
+            name: list(column) for name, column in zip(columns, zip(*facts["items"], strict=True), strict=True)
+        }
+    attributes[names.STEP_ENCODER_BUDGET] = facts["budget"]
+    attributes[names.STEP_ENCODER_CACHE_SIZE] = facts["size"]
+    attributes[names.STEP_ENCODER_CACHE_FREE] = facts["free"]
+    attributes[names.STEP_ENCODER_CACHE_FREEABLE] = max(facts["freeable"] - facts["free"], 0)
+    if facts["evicted"]:
+        attributes[names.STEP_ENCODER_EVICTED] = [identifier[:_MOST_IDENTIFIER] for identifier in facts["evicted"]]
+    return attributes
+
+
+_PROCESSOR = "multimodal.processing:BaseMultiModalProcessor"
+_GIVES_TO = "Processor.process_inputs"
+
+ENTRIES = (
+    *plain("request", _PROCESSOR, "apply", "_maybe_apply_prompt_updates"),
+    *plain("request", _PROCESSOR, "_to_mm_items", removed="0.32.0"),
+    *ours_only(
+        "request",
+        _PROCESSOR,
+        "_hash_mm_items",
+        capture=_capture_hashes,
+        attributes=_hashes,
+        gives=gives("items"),
+        gives_to=_GIVES_TO,
+    ),
+    *vllm_only("request", _PROCESSOR, "_hash_mm_items", removed="0.32.0"),
+    *ours_only("request", _PROCESSOR, "_cache_apply_hf_processor"),
+    *vllm_only("request", _PROCESSOR, "_cached_apply_hf_processor"),
+    *ours_only(
+        "request",
+        "multimodal.cache:MultiModalProcessorCache",
+        "get",
+        capture=_capture_cached,
+        attributes=_cached,
+        gives=lambda facts: {f"cached {facts[0]}": facts[1]},
+        gives_to=_GIVES_TO,
+    ),
+)
