@@ -21,7 +21,7 @@ import msgspec
 
 from tracellm.probes.catalog.engine.items import encoder_attributes, scheduled_items
 from tracellm.probes.catalog.engine.runner import Likeliest, sampled_attributes, to_millionths, token_ids
-from tracellm.probes.catalog.entries import argument, ours_only, plain
+from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import active_processors
 from tracellm.trace import names
@@ -346,6 +346,7 @@ def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
 
 
 _SCHEDULER = "core.sched.scheduler:Scheduler"
+_ENCODER_INPUTS = "core.sched.encoder_inputs:EncoderInputScheduler"
 _COORDINATOR = "core.kv_cache.kv_cache_coordinator:KVCacheCoordinator"
 _GRAMMARS = "core.structured_output.manager:StructuredOutputManager"
 
@@ -375,7 +376,8 @@ ENTRIES = (
         gives=give_schedule,
         gives_to=STEP,
     ),
-    *plain("step", _SCHEDULER, "_try_schedule_encoder_inputs", shown_as="Scheduler"),
+    *ours_only("step", _ENCODER_INPUTS, "_try_schedule_encoder_inputs", shown_as="Scheduler"),
+    *vllm_only("step", "v1.core.sched.scheduler:Scheduler", "_try_schedule_encoder_inputs", shown_as="Scheduler"),
     *plain("layer", _SCHEDULER, "_make_cached_request_data", "_update_after_schedule", shown_as="Scheduler"),
     *plain("step", _SCHEDULER, "get_grammar_bitmask", shown_as="Scheduler"),
     *plain("step", _GRAMMARS, "grammar_bitmask"),
