@@ -30,6 +30,7 @@ def schedule_of(waiting: int) -> Any:
         requests={},
         kv_cache_manager=manager,
         max_num_scheduled_tokens=16,
+        max_num_encoder_input_tokens=0,
     )
     output = SimpleNamespace(
         num_scheduled_tokens={"r": 16},
