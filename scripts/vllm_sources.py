@@ -392,6 +392,10 @@ _NAMED: dict[str, str | tuple[str, str]] = {
     "*.ParallelLMHead.forward": f"{_LAYERS}.logits_processor:LogitsProcessor.forward",
     "model_executor.layers.activation.SiluAndMul.forward": f"{_LAYERS}.activation:SiluAndMul.forward_native",
     "model_executor.layers.activation.GeluAndMul.forward": f"{_LAYERS}.activation:GeluAndMul.forward_native",
+    "model_executor.layers.activation.QuickGELU.forward": f"{_LAYERS}.activation:QuickGELU.forward_native",
+    "model_executor.layers.rotary_embedding.MRotaryEmbedding.forward": (
+        f"{_LAYERS}.rotary_embedding.mrope:MRotaryEmbedding.forward_native"
+    ),
     "model_executor.layers.layernorm.RMSNorm.forward": f"{_LAYERS}.layernorm:RMSNorm.forward_native",
     "model_executor.layers.layernorm.GemmaRMSNorm.forward": f"{_LAYERS}.layernorm:GemmaRMSNorm.forward_native",
     "model_executor.layers.rotary_embedding.RotaryEmbedding.forward": (
