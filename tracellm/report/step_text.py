@@ -15,12 +15,12 @@ from rich.text import Text
 
 from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.item_uses import item_uses
+from tracellm.report.facts.item_wording import item_facts, item_source, item_title
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.step_parts import output_times, parts_by_step
 from tracellm.report.facts.step_states import StepStates
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import encoder_cache, encoder_evicted, finish_reason, held_reason
-from tracellm.report.wording.items import item_facts, item_source, item_title
 from tracellm.report.wording.quantities import clip, percent
 from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.report.wording.titles import step_kind, time

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracellm.report.facts.item_uses import ItemUse, item_uses
+from tracellm.report.facts.item_wording import item_facts, item_source, item_title
 from tracellm.report.facts.items import Item
 from tracellm.report.facts.requests import RequestFacts, requests
 from tracellm.report.texts import text
-from tracellm.report.wording.items import item_facts, item_source, item_title
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
