@@ -206,6 +206,19 @@ def test_a_recording_that_lacks_something_is_refused(cases: RunFolder, lacking: 
     assert refused.value.key == key
 
 
+def test_a_recording_with_images_is_refused(cases: RunFolder):
+    """Items of prompts are not scheduled again, so a run with any is refused."""
+    spans = [
+        replace(span, attributes=span.attributes | {names.REQUEST_ITEMS: ["{}"]})
+        if span.name == names.REQUEST_SPAN
+        else span
+        for span in cases.trace.spans
+    ]
+    with pytest.raises(Missing) as refused:
+        replay_engines(Trace(spans, cases.trace.processes), {"max_num_seqs": 1})
+    assert refused.value.key == "items"
+
+
 def test_a_default_limit_follows_the_budget(cases: RunFolder):
     """`max_num_seqs` is lowered to a smaller budget only if the script left it to the engine."""
     variant: EngineVariant = replay_engines(cases.trace, {"enable_prefix_caching": False})[0]

@@ -116,7 +116,7 @@ def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
     """Return the workload of a recorded engine.
 
     Raises:
-        Missing: the recording lacks settings, requests or schedules.
+        Missing: the recording lacks settings, requests or schedules, or has images or sounds.
     """
     if engine.cache is None or not all(name in engine.settings for name in _SETTINGS):
         raise Missing("settings")
@@ -124,6 +124,8 @@ def read_workload(trace: Trace, engine: EngineFacts) -> Workload:
         raise Missing("windows")
     if set(engine.steps[0].running) - set(engine.steps[0].new):
         raise Missing("beginning")
+    if any(names.REQUEST_ITEMS in span.attributes for span in trace.named(names.REQUEST_SPAN)):
+        raise Missing("items")
     asynchronous = _is_asynchronous(trace, engine)
     requests = _requests(trace, engine)
     periods = _Periods(requests, asynchronous)

@@ -10,7 +10,7 @@ import torch
 from tests.engine.multimodal.pictures import make_picture, make_prompt, make_sound
 from tests.multimodal_checkpoints import AUDIO_TOKEN, IMAGE_TOKEN, reference_model
 from tracellm import LLM, SamplingParams
-from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.frontend.outputs import RequestOutput
@@ -120,13 +120,17 @@ def test_every_client_gives_the_same_tokens(options: dict[str, Any], vl_checkpoi
 
 
 def test_named_pictures_count_as_equal(vl_checkpoint: Callable[[str], Path]) -> None:
-    """Pictures with one name share cached blocks; another picture of another size under the name does no harm."""
+    """Pictures with one name share cached blocks; one of another size under the name is refused."""
     llm = LLM(vl_checkpoint("qwen2_vl"), dtype="float32", max_model_len=160, block_size=8, mm_processor_cache_gb=0)
     names = {"multi_modal_uuids": {"image": ["mine"]}}
     params = SamplingParams(temperature=0, max_tokens=2)
-    pictures = make_picture(1), make_picture(2), make_picture(3, 90, 20)
-    outputs = [llm.generate(make_prompt(one, 3) | names, params, use_tqdm=False)[0] for one in pictures]
-    assert [output.num_cached_tokens for output in outputs] == [0, 24, 0]
+    first, second, other = (
+        make_prompt(picture, 3) | names for picture in (make_picture(1), make_picture(2), make_picture(3, 90, 20))
+    )
+    outputs = [llm.generate(prompt, params, use_tqdm=False)[0] for prompt in (first, second)]
+    assert [output.num_cached_tokens for output in outputs] == [0, 24]
+    with pytest.raises(InvalidRequestError, match=r"named 'mine' .* has 22 tokens, but an earlier one .* had 24"):
+        llm.generate(other, params, use_tqdm=False)
 
 
 def test_an_image_must_fit_into_a_step_if_it_is_not_chunked(vl_checkpoint: Callable[[str], Path]) -> None:

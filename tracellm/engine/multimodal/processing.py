@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseMultiModalProcessor", "MultiModalInputs", "PromptReplacement", "PromptUpdateDetails"]
 
+_MOST_IDENTIFIERS = 4096
+
 
 class MultiModalInputs(TypedDict):
     """Result of `BaseMultiModalProcessor.apply`."""
@@ -83,6 +85,8 @@ class BaseMultiModalProcessor(ABC):
         self.hf_config: Any = model_config.hf_config
         self.tokenizer = tokenizer
         self.cache = MultiModalProcessorCache(self.config.mm_processor_cache_gb)
+        self._num_tokens: dict[str, int] = {}
+        """Tokens of the latest items, by their identifiers."""
         self.data_parser = self._get_data_parser()
         self._replacements = {update.modality: update for update in self._get_prompt_updates()}
 
@@ -167,7 +171,7 @@ class BaseMultiModalProcessor(ABC):
         for modality, items in mm_items.items():
             uuids = _uuids(modality, len(items), mm_uuids)
             hashes[modality] = [
-                f"uuid:{uuid}"
+                uuid
                 if uuid is not None and not mm_kwargs
                 else MultiModalHasher.hash_kwargs(
                     model_id=self.model_config.model, **{modality: item if uuid is None else uuid}, mm_kwargs=mm_kwargs
@@ -228,8 +232,7 @@ class BaseMultiModalProcessor(ABC):
             item = mm_kwargs[modality][index]
             details = self._replacements[modality].replacement(item)
             identifier = mm_hashes[modality][index]
-            if identifier.startswith("uuid:"):  # nothing ensures that equal names have items of equal size
-                identifier += f":{len(details.full)}"
+            self._check_size(identifier, modality, len(details.full))
             features.append(
                 MultiModalFeatureSpec(
                     data=item,
@@ -240,6 +243,21 @@ class BaseMultiModalProcessor(ABC):
             )
             token_ids += details.full
         return MultiModalInputs(prompt_token_ids=token_ids, mm_features=features)
+
+    def _check_size(self, identifier: str, modality: str, num_tokens: int) -> None:
+        """Check that an identifier that a caller chose stands for items of one size, as the encoder cache needs.
+
+        Raises:
+            InvalidRequestError: an earlier item with it had another number of tokens.
+        """
+        before = self._num_tokens.setdefault(identifier, num_tokens)
+        if before != num_tokens:
+            raise InvalidRequestError(
+                f'The {modality} item named {identifier!r} in "multi_modal_uuids" has {num_tokens} tokens, but an '
+                f"earlier one of this name had {before}: equal names must stand for equal items."
+            )
+        if len(self._num_tokens) > _MOST_IDENTIFIERS:
+            del self._num_tokens[next(iter(self._num_tokens))]
 
     def validate_placeholders(self, prompt_token_ids: list[int], num_items: Mapping[str, int]) -> None:
         """Check that a prompt has one placeholder for each item.
