@@ -40,13 +40,10 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.multimodal": {
         "engine.multimodal.registry": "MULTIMODAL_REGISTRY MultiModalRegistry",
         "engine.multimodal.hasher": "MultiModalHasher",
-        "engine.multimodal.parse": "MultiModalDataDict",
     },
     "vllm.multimodal.hasher": {"engine.multimodal.hasher": "MultiModalHasher"},
     "vllm.multimodal.inputs": {
         "engine.multimodal.inputs": "MultiModalFeatureSpec MultiModalKwargsItem PlaceholderRange",
-        "engine.multimodal.parse": "MultiModalDataDict",
-        "engine.multimodal.processing": "MultiModalInputs",
     },
     "vllm.multimodal.parse": {"engine.multimodal.parse": "MultiModalDataItems MultiModalDataParser"},
     "vllm.multimodal.processing": {

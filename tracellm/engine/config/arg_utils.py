@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tracellm.engine.config import hf_config as hf
 from tracellm.engine.config.errors import EngineError, did_you_mean
 from tracellm.engine.config.libraries import import_libraries
-from tracellm.engine.config.multimodal import MultiModalConfig
+from tracellm.engine.config.multimodal import MODALITIES, MultiModalConfig
 from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 from tracellm.engine.config.validation import NUMBER, Rule, all_are, anything, is_a, verify
 from tracellm.engine.config.vllm_config import (
@@ -27,7 +27,6 @@ from tracellm.engine.config.vllm_config import (
     SchedulerConfig,
     VllmConfig,
 )
-from tracellm.engine.multimodal.parse import MODALITIES
 from tracellm.engine.multimodal.registry import MULTIMODAL_REGISTRY
 
 if TYPE_CHECKING:

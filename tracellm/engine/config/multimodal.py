@@ -6,7 +6,10 @@ vLLM: vllm/config/multimodal.py::MultiModalConfig. Left out: embeddings as input
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["MultiModalConfig"]
+__all__ = ["MODALITIES", "MultiModalConfig"]
+
+MODALITIES = ("image", "audio")
+"""Kinds of items."""
 
 _MOST_ITEMS = 999
 

@@ -15,13 +15,12 @@ import numpy as np
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.libraries import require_extra
+from tracellm.engine.config.multimodal import MODALITIES
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["MODALITIES", "MOST_PIXELS", "MultiModalDataDict", "MultiModalDataItems", "MultiModalDataParser"]
-
-MODALITIES = ("image", "audio")
+__all__ = ["MOST_PIXELS", "MultiModalDataDict", "MultiModalDataItems", "MultiModalDataParser"]
 
 MultiModalDataDict: TypeAlias = Mapping[str, Any]
 """`{"image": item or list of items, "audio": ...}`, as callers write it."""
