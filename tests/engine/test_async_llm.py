@@ -217,7 +217,8 @@ def test_abort_from_outside(run, llm):
 
     async def abort() -> list[list[RequestOutput]]:
         streams = {name: llm.generate(PROMPTS[0], greedy(200), name) for name in ("a", "b", "c")}
-        streams["n"] = llm.generate(PROMPTS[0], SamplingParams(n=2, max_tokens=200, output_kind=FINAL_ONLY), "n")
+        several = SamplingParams(n=2, max_tokens=200, ignore_eos=True, output_kind=FINAL_ONLY)
+        streams["n"] = llm.generate(PROMPTS[0], several, "n")
         tasks = [asyncio.create_task(outputs_of(stream)) for stream in streams.values()]
         while len(llm.output_processor.request_states) < 5 or any(
             state.is_prefilling for state in llm.output_processor.request_states.values()
