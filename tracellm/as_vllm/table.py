@@ -47,7 +47,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "vllm.multimodal.parse": {"engine.multimodal.parse": "MultiModalDataItems MultiModalDataParser"},
     "vllm.multimodal.processing": {
-        "engine.multimodal.processing": "BaseMultiModalProcessor PromptReplacement PromptUpdateDetails",
+        "engine.multimodal.processing": "BaseMultiModalProcessor PromptReplacement",
     },
     "vllm.multimodal.registry": {"engine.multimodal.registry": "MultiModalRegistry"},
     "vllm.config.multimodal": {"engine.config.multimodal": "MultiModalConfig"},

@@ -55,8 +55,7 @@ def test_every_way_to_give_a_picture_is_the_same(llm: LLM, media: Path) -> None:
     assert outputs[0].prompt_token_ids is not None
     assert outputs[0].prompt_token_ids.count(IMAGE_TOKEN) == 24
     assert llm.processor.input_preprocessor.mm_processor is not None
-    stats = llm.processor.input_preprocessor.mm_processor.cache.make_stats()
-    assert (stats.queries, stats.hits) == (4, 3)
+    assert len(llm.processor.input_preprocessor.mm_processor.cache._items) == 1
 
 
 @pytest.mark.parametrize("name", ["link.png", "../a.png", "missing.png", ""])

@@ -1,10 +1,14 @@
 """Media over http: allowed hosts only, no private address, and limits of size, time and redirections."""
 
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+import trustme
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.multimodal import MultiModalConfig
@@ -47,17 +51,30 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+@contextmanager
+def serve(authority: trustme.CA | None = None) -> Iterator[str]:
+    """Run a media server on this machine, and yield its host and port; with `authority`, over TLS."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if authority is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(context)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"localhost:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """The address of a media server on this machine."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://localhost:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serve() as host:
+        yield f"http://{host}"
 
 
 @pytest.fixture
@@ -73,6 +90,19 @@ def test_an_allowed_host_is_read_through_a_redirection(address: str, connector: 
     """The body of an allowed host is returned, also behind a redirection within it."""
     assert connector.load_from_url(f"{address}/data?x=1") == b"data"
     assert connector.load_from_url(f"{address}/once") == b"data"
+
+
+def test_https_is_read_from_a_host_with_a_trusted_certificate(
+    connector: MediaConnector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The body comes over TLS if an authority of this machine vouches for the host, and is refused otherwise."""
+    authority = trustme.CA()
+    with serve(authority) as host:
+        with pytest.raises(InvalidRequestError, match="certificate verify failed"):
+            connector.load_from_url(f"https://{host}/data?x=1")
+        authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        assert connector.load_from_url(f"https://{host}/data?x=1") == b"data"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What workers do with images and sounds in a step, and the checks of a scheduler that serves them."""
+"""Model of workers that encode images and sounds, which checks the scheduler's orders to them."""
 
 from tests.engine.sched.harness import reasons
 from tracellm.engine.core.request import Request

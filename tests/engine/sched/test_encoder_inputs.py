@@ -174,7 +174,7 @@ def end_all(scheduler: Scheduler, workers: EncodingWorkers) -> list[SchedulerOut
 
 @pytest.mark.parametrize(("item", "encoded"), [("y", {"high": [0]}), ("x", {"low": [0]})], ids=["other", "same"])
 def test_a_request_that_is_preempted_after_all_encodes_only_for_others(item, encoded):
-    """What a step has scheduled of a request, and then undone, is not encoded, unless another request uses the item."""
+    """An item of a request whose scheduling is undone is not encoded, unless another request uses the item."""
     scheduler = make_mm_scheduler(
         block_size=BLOCK, num_gpu_blocks=14, policy="priority", long_prefill_token_threshold=8
     )

@@ -1,6 +1,6 @@
 """Attention of encoders of images and sounds: without causality and without a KV cache, within segments.
 
-The tokens of several items lie in one flat batch, in segments: a picture, a window of it, a sound. Each token attends
+The tokens of several items lie in one flat batch, in segments: an image, a window of it, a sound. Each token attends
 over its own segment. `EncoderAttentionMetadata` is planned once per batch of items. Segments of equal length go
 together, so that most batches need one or two calls of PyTorch's kernels per layer.
 

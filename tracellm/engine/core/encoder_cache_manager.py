@@ -31,7 +31,7 @@ class EncoderCacheManager:
         self.num_freeable_slots = cache_size
         """Tokens without an entry, or with one that no request needs."""
         self.cached: dict[str, set[str]] = {}
-        """By identifier, the ids of the requests that need the entry."""
+        """Ids of the requests that need an entry, by the entry's identifier."""
         self.freeable: OrderedDict[str, int] = OrderedDict()
         """The tokens of entries that no request needs, by identifier, in the order of eviction."""
         self.freed: list[str] = []

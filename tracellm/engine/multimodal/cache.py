@@ -9,21 +9,12 @@ save sending an item again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from tracellm.engine.multimodal.inputs import MultiModalKwargsItem
 
-__all__ = ["MultiModalProcessorCache", "MultiModalProcessorCacheStats"]
+__all__ = ["MultiModalProcessorCache"]
 
 _GIB = 1 << 30
-
-
-@dataclass
-class MultiModalProcessorCacheStats:
-    """Lookups since the last reading."""
-
-    queries: int = 0
-    hits: int = 0
 
 
 class MultiModalProcessorCache:
@@ -35,15 +26,12 @@ class MultiModalProcessorCache:
         self.size = 0
         """Bytes of the tensors."""
         self._items: OrderedDict[str, MultiModalKwargsItem] = OrderedDict()
-        self._stats = MultiModalProcessorCacheStats()
 
     def get(self, mm_hash: str) -> MultiModalKwargsItem | None:
         """Return the processed item with this hash, or None."""
-        self._stats.queries += 1
         item = self._items.get(mm_hash)
         if item is not None:
             self._items.move_to_end(mm_hash)
-            self._stats.hits += 1
         return item
 
     def put(self, mm_hash: str, item: MultiModalKwargsItem) -> None:
@@ -56,16 +44,6 @@ class MultiModalProcessorCache:
         while self.size > self.capacity:
             _, dropped = self._items.popitem(last=False)
             self.size -= _size(dropped)
-
-    def clear(self) -> None:
-        """Drop all items."""
-        self._items.clear()
-        self.size = 0
-
-    def make_stats(self) -> MultiModalProcessorCacheStats:
-        """Return the lookups since the last call."""
-        stats, self._stats = self._stats, MultiModalProcessorCacheStats()
-        return stats
 
 
 def _size(item: MultiModalKwargsItem) -> int:

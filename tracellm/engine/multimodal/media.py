@@ -135,10 +135,11 @@ def _get(parts: SplitResult, host: str, until: float) -> bytes | str:
     addresses = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
     if not all(map(_is_public, addresses)):
         raise InvalidRequestError(f"The host {host!r} has an address in a private network.")
-    raw = socket.create_connection((addresses[0], port), timeout=_left(until))
     connection = http.client.HTTPConnection(host, port, timeout=_left(until))
-    connection.sock = ssl.create_default_context().wrap_socket(raw, server_hostname=host) if is_tls else raw
+    sock = connection.sock = socket.create_connection((addresses[0], port), timeout=_left(until))
     try:
+        if is_tls:
+            sock = connection.sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("GET", target, headers={"User-Agent": "tracellm", "Accept-Encoding": "identity"})
         response = connection.getresponse()
@@ -148,7 +149,7 @@ def _get(parts: SplitResult, host: str, until: float) -> bytes | str:
             raise InvalidRequestError(f"{host} answered with the status {response.status}.")
         body = bytearray()
         while len(body) <= _MOST_BYTES:
-            raw.settimeout(_left(until))
+            sock.settimeout(_left(until))
             chunk = response.read1(_CHUNK)
             if not chunk:
                 break

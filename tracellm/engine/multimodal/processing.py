@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import numpy as np
-
 from tracellm.engine.config.errors import InvalidRequestError, first_line
 from tracellm.engine.multimodal.cache import MultiModalProcessorCache
 from tracellm.engine.multimodal.hasher import MultiModalHasher
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from tracellm.engine.config.vllm_config import ModelConfig
 
-__all__ = ["BaseMultiModalProcessor", "MultiModalInputs", "PromptReplacement", "PromptUpdateDetails"]
+__all__ = ["BaseMultiModalProcessor", "MultiModalInputs", "PromptReplacement"]
 
 _MOST_IDENTIFIERS = 4096
 
@@ -43,30 +41,14 @@ class MultiModalInputs(TypedDict):
 
 
 @dataclass(frozen=True)
-class PromptUpdateDetails:
-    """Tokens that replace a placeholder."""
-
-    full: list[int]
-    embed_token_id: int | None = None
-    """The token that an embedding replaces; None if each of `full` is replaced by one."""
-
-    @property
-    def is_embed(self) -> np.ndarray | None:
-        """Which of the tokens are replaced by an embedding, bool [len(full)]; None for all."""
-        if self.embed_token_id is None:
-            return None
-        return np.array(self.full) == self.embed_token_id
-
-
-@dataclass(frozen=True)
 class PromptReplacement:
-    """How the placeholder of a modality's items is replaced."""
+    """Replacement of the placeholders of a modality."""
 
     modality: str
     target: int
     """Token id of the placeholder."""
-    replacement: Callable[[MultiModalKwargsItem], PromptUpdateDetails]
-    """From a processed item to its tokens."""
+    replacement: Callable[[MultiModalKwargsItem], list[int]]
+    """Function from a processed item to the tokens in its place; each is replaced by an embedding."""
 
 
 class BaseMultiModalProcessor(ABC):
@@ -230,18 +212,18 @@ class BaseMultiModalProcessor(ABC):
             index = used[modality]
             used[modality] += 1
             item = mm_kwargs[modality][index]
-            details = self._replacements[modality].replacement(item)
+            tokens = self._replacements[modality].replacement(item)
             identifier = mm_hashes[modality][index]
-            self._check_size(identifier, modality, len(details.full))
+            self._check_size(identifier, modality, len(tokens))
             features.append(
                 MultiModalFeatureSpec(
                     data=item,
                     modality=modality,
                     identifier=identifier,
-                    mm_position=PlaceholderRange(len(token_ids), len(details.full), details.is_embed),
+                    mm_position=PlaceholderRange(len(token_ids), len(tokens)),
                 )
             )
-            token_ids += details.full
+            token_ids += tokens
         return MultiModalInputs(prompt_token_ids=token_ids, mm_features=features)
 
     def _check_size(self, identifier: str, modality: str, num_tokens: int) -> None:

@@ -23,7 +23,7 @@ class PreparedInputs:
     input_ids: Tensor
     """int32 [T]."""
     positions: Tensor
-    """int64 [T]: position of each token in its request, from 0."""
+    """int64 [T], or [3, T] with M-RoPE: position of each token in its request, from 0."""
     num_scheduled_tokens: np.ndarray
     """int32 [R]."""
     sampling_rows: list[int]

@@ -48,7 +48,7 @@ class _Step:
     num_encoder_tokens: int = 0
     """Tokens of these images and sounds."""
     encoder_inputs: tuple[list[int], int, CutShort | NotScheduledReason | None] = ([], 0, None)
-    """Those of the request being scheduled, the `num_encoder_tokens` with them, and the limit that it ran into."""
+    """Encoder inputs of the request being scheduled, the `num_encoder_tokens` with them, and the limit reached."""
     not_scheduled: dict[str, NotScheduledReason] = field(default_factory=dict)
     cut_short: dict[str, CutShort] = field(default_factory=dict)
     waiting_reason: NotScheduledReason | None = None

@@ -44,7 +44,19 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return query [T, H * D] and key [T, K * D] rotated by their positions [T]."""
-        return _rotate(self, positions, query, key, self.cos_sin_cache)
+        return self._rotate(positions, query, key, self.cos_sin_cache)
+
+    def _rotate(self, positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate query [T, H * D] and key [T, K * D] by the table's rows [rotary_dim] at the positions [T]."""
+        query_heads = query.view(len(positions), -1, self.head_size)
+        key_heads = key.view(len(positions), -1, self.head_size)
+        rotated_query, rotated_key = self.ops.rotary_embedding(
+            positions, query_heads[..., : self.rotary_dim], key_heads[..., : self.rotary_dim], cos_sin_cache
+        )
+        if self.rotary_dim < self.head_size:
+            rotated_query = torch.cat((rotated_query, query_heads[..., self.rotary_dim :]), dim=-1)
+            rotated_key = torch.cat((rotated_key, key_heads[..., self.rotary_dim :]), dim=-1)
+        return rotated_query.flatten(1), rotated_key.flatten(1)
 
 
 class MRotaryEmbedding(RotaryEmbedding):
@@ -72,22 +84,7 @@ class MRotaryEmbedding(RotaryEmbedding):
         if positions.dim() == 1:
             return super().forward(positions, query, key)
         rows = self.cos_sin_cache.gather(0, positions[self.axes].T)  # [T, rotary_dim]
-        return _rotate(self, torch.arange(len(rows), device=rows.device), query, key, rows)
-
-
-def _rotate(
-    rope: RotaryEmbedding, positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return query [T, H * D] and key [T, K * D] rotated by the table's rows [rotary_dim] at the positions [T]."""
-    query_heads = query.view(len(positions), -1, rope.head_size)
-    key_heads = key.view(len(positions), -1, rope.head_size)
-    rotated_query, rotated_key = rope.ops.rotary_embedding(
-        positions, query_heads[..., : rope.rotary_dim], key_heads[..., : rope.rotary_dim], cos_sin_cache
-    )
-    if rope.rotary_dim < rope.head_size:
-        rotated_query = torch.cat((rotated_query, query_heads[..., rope.rotary_dim :]), dim=-1)
-        rotated_key = torch.cat((rotated_key, key_heads[..., rope.rotary_dim :]), dim=-1)
-    return rotated_query.flatten(1), rotated_key.flatten(1)
+        return self._rotate(torch.arange(len(rows), device=rows.device), query, key, rows)
 
 
 def _mrope_axes(section: tuple[int, int, int], interleaved: bool, num_pairs: int) -> Tensor:

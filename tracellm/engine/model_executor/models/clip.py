@@ -1,10 +1,10 @@
-"""Vision transformer of CLIP: the picture encoder of LLaVA.
+"""Vision transformer of CLIP: the image encoder of LLaVA.
 
-A picture of a fixed size becomes square patches; one vector more, the class embedding, comes first. Positions are
+An image of a fixed size becomes square patches; one vector more, the class embedding, comes first. Positions are
 learned, each block has a norm before it, and all vectors see one another. (https://arxiv.org/abs/2103.00020)
 
 In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/clip.py. Left out: the text encoder, the
-pooled output, pictures of other sizes.
+pooled output, images of other sizes.
 """
 
 from __future__ import annotations
@@ -48,24 +48,23 @@ class CLIPVisionEmbeddings(nn.Module):
         self.position_embedding = VocabParallelEmbedding(num_patches + 1, config.hidden_size)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        """Return [N, patches + 1, hidden] for N pictures [N, channels, image_size, image_size].
+        """Return [N, patches + 1, hidden] for N images [N, channels, image_size, image_size].
 
         Raises:
-            ValueError: the pictures have another size.
+            ValueError: the images have another size.
         """
         if pixel_values.shape[2:] != (self.image_size, self.image_size):
-            raise ValueError(f"Pictures must be {self.image_size} x {self.image_size}, got {list(pixel_values.shape)}.")
+            raise ValueError(f"Images must be {self.image_size} x {self.image_size}, got {list(pixel_values.shape)}.")
         size = self.patch_size
-        tiles = pixel_values.unflatten(3, (-1, size)).unflatten(
-            2, (-1, size)
-        )  # [N, channels, rows, size, columns, size]
+        columns = pixel_values.unflatten(3, (-1, size))
+        tiles = columns.unflatten(2, (-1, size))  # [N, channels, rows, size, columns, size]
         patches = tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
         first = self.class_embedding.expand(len(pixel_values), 1, -1)
         return torch.cat((first, self.patch_embedding(patches)), dim=1) + self.position_embedding.weight
 
 
 class CLIPAttention(nn.Module):
-    """Projections, attention within each picture, output projection."""
+    """Projections, attention within each image, output projection."""
 
     def __init__(self, config: CLIPVisionConfig) -> None:
         super().__init__()
@@ -146,7 +145,7 @@ class CLIPVisionModel(nn.Module):
         """Return the outputs of the feature layers side by side, [N, patches + 1, hidden * feature layers].
 
         Args:
-            pixel_values: N pictures, [N, channels, image_size, image_size].
+            pixel_values: N images, [N, channels, image_size, image_size].
         """
         hidden_states = self.pre_layrnorm(self.embeddings(pixel_values))
         count, length = hidden_states.shape[:2]

@@ -15,10 +15,11 @@ from copy import copy
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.model_executor.models.registry import resolve_model_cls
-from tracellm.engine.model_executor.models.utils import merge_multimodal_embeddings
+from tracellm.engine.model_executor.models.utils import CausalLM, merge_multimodal_embeddings
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -30,16 +31,21 @@ if TYPE_CHECKING:
 __all__ = ["SupportsMRoPE", "SupportsMultiModal", "init_language_model"]
 
 
-class SupportsMultiModal:
-    """Model whose prompts may contain images or sounds, as placeholder tokens."""
+class SupportsMultiModal(CausalLM):
+    """Model whose prompts may contain images or sounds, as placeholder tokens: encoders around a language model."""
 
+    packed_modules_mapping: ClassVar = {
+        "qkv_proj": ["q_proj", "k_proj", "v_proj"],
+        "gate_up_proj": ["gate_proj", "up_proj"],
+    }
     mm_fields: ClassVar[dict[str, Literal["flat", "batched"]]]
     """Tensors of `get_multimodal_embeddings`, by name; those of several items are concatenated along dimension 0
     (`flat`) or stacked (`batched`)."""
+    language_model: Qwen2ForCausalLM
 
-    @abstractmethod
     def get_language_model(self) -> Qwen2ForCausalLM:
         """Return the part that reads the embeddings and generates text."""
+        return self.language_model
 
     @abstractmethod
     def get_multimodal_embeddings(self, **kwargs: Tensor) -> list[Tensor]:
@@ -53,6 +59,8 @@ class SupportsMultiModal:
     ) -> Tensor:
         """Return the input vectors [T, hidden] for ids int [T], those of items in their places.
 
+        With Qwen3-VL's embeddings [N, hidden * (1 + levels)] the vectors have that width, too.
+
         Args:
             input_ids: token ids, placeholders included.
             multimodal_embeddings: rows of the items, in the order of their places; None or empty: text only.
@@ -64,11 +72,13 @@ class SupportsMultiModal:
         inputs_embeds = self.get_language_model().embed_input_ids(input_ids)
         if not multimodal_embeddings:
             return inputs_embeds
-        return merge_multimodal_embeddings(inputs_embeds, multimodal_embeddings, is_multimodal)
+        # Qwen3-VL's embeddings are wider than those of a text token.
+        further = multimodal_embeddings[0].shape[1] - inputs_embeds.shape[1]
+        return merge_multimodal_embeddings(F.pad(inputs_embeds, (0, further)), multimodal_embeddings, is_multimodal)
 
 
 class SupportsMRoPE:
-    """Model whose tokens have three positions each: in time, height and width (layers/mrotary_embedding.py)."""
+    """Model whose tokens have three positions each: in time, height and width (layers/rotary_embedding.py)."""
 
     @abstractmethod
     def get_mrope_input_positions(

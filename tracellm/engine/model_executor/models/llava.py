@@ -1,9 +1,9 @@
-"""LLaVA: CLIP's picture encoder, a projector of two layers, and Llama or a relative of it.
+"""LLaVA: CLIP's image encoder, a projector of two layers, and Llama or a relative of it.
 
-A picture has a fixed number of placeholder tokens, one for each patch. Positions are those of a text.
+An image has a fixed number of placeholder tokens, one for each patch. Positions are those of a text.
 (https://arxiv.org/abs/2310.03744)
 
-In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/llava.py. Left out: other picture
+In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/llava.py. Left out: other image
 encoders (SigLIP, Pixtral), embeddings as inputs, parallelism, quantization.
 """
 
@@ -20,8 +20,7 @@ from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
 from tracellm.engine.model_executor.models.clip import CLIPVisionModel
 from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal, init_language_model
-from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
-from tracellm.engine.model_executor.models.utils import CausalLM, flatten_weight, load_parameters, rename_weights
+from tracellm.engine.model_executor.models.utils import flatten_weight, load_parameters, rename_weights
 
 if TYPE_CHECKING:
     from transformers import LlavaConfig
@@ -30,7 +29,7 @@ __all__ = ["LlavaForConditionalGeneration", "LlavaMultiModalProjector"]
 
 
 class LlavaMultiModalProjector(nn.Module):
-    """Two linear layers from the picture encoder's width to the language model's."""
+    """Two linear layers from the image encoder's width to the language model's."""
 
     def __init__(self, config: LlavaConfig, input_size: int) -> None:
         super().__init__()
@@ -44,15 +43,11 @@ class LlavaMultiModalProjector(nn.Module):
         return self.linear_2(self.act(self.linear_1(image_features)))
 
 
-class LlavaForConditionalGeneration(CausalLM, SupportsMultiModal):
-    """Picture encoder, projector, and language model with its output layer."""
+class LlavaForConditionalGeneration(SupportsMultiModal):
+    """Image encoder, projector, and language model with its output layer."""
 
     mm_fields: ClassVar = {"pixel_values": "batched"}
 
-    packed_modules_mapping: ClassVar = {
-        "qkv_proj": ["q_proj", "k_proj", "v_proj"],
-        "gate_up_proj": ["gate_proj", "up_proj"],
-    }
     hf_to_vllm_prefixes: ClassVar = {
         "model.vision_tower.vision_model.": "vision_tower.",  # written by transformers 4.52 to 4.57
         "model.vision_tower.": "vision_tower.",
@@ -69,7 +64,7 @@ class LlavaForConditionalGeneration(CausalLM, SupportsMultiModal):
         self.dtype = vllm_config.model_config.dtype
         if config.vision_config.model_type != "clip_vision_model":
             raise ModelLoadError(
-                f"config.json has a picture encoder of the type `{config.vision_config.model_type}`; "
+                f"config.json has an image encoder of the type `{config.vision_config.model_type}`; "
                 "LLaVA runs here with `clip_vision_model` only."
             )
         layers = config.vision_feature_layer
@@ -79,14 +74,10 @@ class LlavaForConditionalGeneration(CausalLM, SupportsMultiModal):
         self.multi_modal_projector = LlavaMultiModalProjector(config, config.vision_config.hidden_size * len(layers))
         self.language_model = init_language_model(vllm_config, f"{prefix}language_model.")
 
-    def get_language_model(self) -> Qwen2ForCausalLM:
-        """See `SupportsMultiModal.get_language_model`."""
-        return self.language_model
-
     def get_multimodal_embeddings(self, **kwargs: Tensor) -> list[Tensor]:
         """See `SupportsMultiModal.get_multimodal_embeddings`.
 
-        Tensors: pixel_values [pictures, channels, image_size, image_size].
+        Tensors: pixel_values [images, channels, image_size, image_size].
         """
         features = self.vision_tower(kwargs["pixel_values"].to(self.dtype))[:, self.first_feature :]
         return list(self.multi_modal_projector(features))

@@ -1,6 +1,6 @@
-"""Qwen2.5-VL: Qwen2-VL with a vision transformer that attends within windows of a picture in most blocks.
+"""Qwen2.5-VL: Qwen2-VL with a vision transformer that attends within windows of an image in most blocks.
 
-A few blocks (`fullatt_block_indexes` in config.json) attend over the whole picture. Norms are RMS norms, and
+A few blocks (`fullatt_block_indexes` in config.json) attend over the whole image. Norms are RMS norms, and
 feed-forward blocks are gated, as in the language model. Built on qwen2_vl.py. (https://arxiv.org/abs/2502.13923)
 
 In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen2_5_vl.py. Left out: what

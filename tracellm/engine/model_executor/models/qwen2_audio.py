@@ -24,8 +24,7 @@ from tracellm.engine.model_executor.layers.attention import MultiHeadAttention
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
 from tracellm.engine.model_executor.layers.vocab_embedding import VocabParallelEmbedding
 from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal, init_language_model
-from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
-from tracellm.engine.model_executor.models.utils import CausalLM, load_parameters, rename_weights
+from tracellm.engine.model_executor.models.utils import load_parameters, rename_weights
 
 if TYPE_CHECKING:
     from transformers import Qwen2AudioConfig, Qwen2AudioEncoderConfig
@@ -122,15 +121,11 @@ class Qwen2AudioMultiModalProjector(nn.Module):
         return self.linear(audio_features)
 
 
-class Qwen2AudioForConditionalGeneration(CausalLM, SupportsMultiModal):
+class Qwen2AudioForConditionalGeneration(SupportsMultiModal):
     """Encoder of sounds, projector, and language model with its output layer."""
 
     mm_fields: ClassVar = {"input_features": "batched", "feature_attention_mask": "batched"}
 
-    packed_modules_mapping: ClassVar = {
-        "qkv_proj": ["q_proj", "k_proj", "v_proj"],
-        "gate_up_proj": ["gate_proj", "up_proj"],
-    }
     hf_to_vllm_prefixes: ClassVar = {
         "model.audio_tower.": "audio_tower.",  # names in transformers 5; files have those of the parameters here
         "model.multi_modal_projector.": "multi_modal_projector.",
@@ -146,10 +141,6 @@ class Qwen2AudioForConditionalGeneration(CausalLM, SupportsMultiModal):
         self.audio_tower = Qwen2AudioEncoder(config.audio_config)
         self.multi_modal_projector = Qwen2AudioMultiModalProjector(config)
         self.language_model = init_language_model(vllm_config, f"{prefix}language_model.")
-
-    def get_language_model(self) -> Qwen2ForCausalLM:
-        """See `SupportsMultiModal.get_language_model`."""
-        return self.language_model
 
     def get_multimodal_embeddings(self, **kwargs: Tensor) -> list[Tensor]:
         """See `SupportsMultiModal.get_multimodal_embeddings`.

@@ -1,11 +1,10 @@
-"""Qwen2-VL: a vision transformer for pictures of any size, and Qwen2 with positions in time, height and width.
+"""Qwen2-VL: a vision transformer for images of any size, and Qwen2 with positions in time, height and width.
 
-A picture comes as a grid of patches (h x w, each 14 x 14 pixels by default). The vision transformer attends over each
-picture by itself, with rotary positions in two dimensions, and merges each 2 x 2 patches to one vector of the language
-model's width. These vectors replace the picture's placeholder tokens. (https://arxiv.org/abs/2409.12191)
+An image comes as a grid of patches (h x w, each 14 x 14 pixels by default). The vision transformer attends over each
+image by itself, with rotary positions in two dimensions, and merges each 2 x 2 patches to one vector of the language
+model's width. These vectors replace the image's placeholder tokens. (https://arxiv.org/abs/2409.12191)
 
-The file goes from the smallest block to the whole model, as qwen2.py does. qwen2_5_vl.py and
-qwen3_vl.py are built on it.
+The file goes from the smallest block to the whole model, as qwen2.py does. qwen2_5_vl.py and qwen3_vl.py build on it.
 
 In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen2_vl.py. Left out: video,
 parallelism, quantization.
@@ -32,7 +31,7 @@ from tracellm.engine.model_executor.models.interfaces import (
     init_language_model,
 )
 from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
-from tracellm.engine.model_executor.models.utils import CausalLM, flatten_weight, load_parameters, rename_weights
+from tracellm.engine.model_executor.models.utils import flatten_weight, load_parameters, rename_weights
 from tracellm.engine.model_executor.ops import current_ops
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
@@ -65,7 +64,7 @@ class Qwen2VisionPatchEmbed(nn.Module):
 
 
 class Qwen2VisionRotaryEmbedding(nn.Module):
-    """Rotates a head's first pairs of dimensions by the patch's row in the picture, the others by its column."""
+    """Rotates a head's first pairs of dimensions by the patch's row in the image, the others by its column."""
 
     inv_freq: Tensor
     """float32 [head_size / 4]: radians per row or column of each pair."""
@@ -175,8 +174,8 @@ class Qwen2VisionTransformer(nn.Module):
         """Return vectors of the language model for all patches, [P / merge_size ** 2, hidden].
 
         Args:
-            x: the numbers of P patches, picture after picture, [P, channels * frames * height * width].
-            grid_thw: for each picture its numbers of frames, and of patches in height and width.
+            x: the numbers of P patches, image after image, [P, channels * frames * height * width].
+            grid_thw: for each image its numbers of frames, and of patches in height and width.
         """
         cos_sin = self.rotary_pos_emb.get_cos_sin(get_patch_places(grid_thw, self.spatial_merge_size))
         metadata = EncoderAttentionMetadata.from_seq_lens([h * w for t, h, w in grid_thw for _ in range(t)], x.device)
@@ -188,7 +187,7 @@ class Qwen2VisionTransformer(nn.Module):
 
 
 def get_patch_places(grid_thw: list[list[int]], merge_size: int) -> Tensor:
-    """Return row and column of each patch in its picture, int64 [P, 2], in the order of the batch.
+    """Return row and column of each patch in its image, int64 [P, 2], in the order of the batch.
 
     The patches that become one vector follow one another; these squares are in the usual order of reading.
     """
@@ -200,15 +199,11 @@ def get_patch_places(grid_thw: list[list[int]], merge_size: int) -> Tensor:
     return torch.cat(places)
 
 
-class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoPE):
+class Qwen2VLForConditionalGeneration(SupportsMultiModal, SupportsMRoPE):
     """Vision transformer and language model with its output layer."""
 
     mm_fields: ClassVar = {"pixel_values": "flat", "image_grid_thw": "batched"}
 
-    packed_modules_mapping: ClassVar = {
-        "qkv_proj": ["q_proj", "k_proj", "v_proj"],
-        "gate_up_proj": ["gate_proj", "up_proj"],
-    }
     hf_to_vllm_prefixes: ClassVar = {
         "model.language_model.": "language_model.model.",  # written by transformers 4.52 to 4.57
         "model.visual.": "visual.",
@@ -235,14 +230,10 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
             )
         self.language_model = init_language_model(vllm_config, f"{prefix}language_model.", self.language_model_cls)
 
-    def get_language_model(self) -> Qwen2ForCausalLM:
-        """See `SupportsMultiModal.get_language_model`."""
-        return self.language_model
-
     def get_multimodal_embeddings(self, **kwargs: Tensor) -> list[Tensor]:
         """See `SupportsMultiModal.get_multimodal_embeddings`.
 
-        Tensors: pixel_values [patches of all pictures, numbers of a patch], image_grid_thw int [pictures, 3].
+        Tensors: pixel_values [patches of all images, numbers of a patch], image_grid_thw int [images, 3].
         """
         grid_thw: list[list[int]] = kwargs["image_grid_thw"].tolist()
         pixel_values = kwargs["pixel_values"].to(self.dtype)
@@ -254,11 +245,11 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
     ) -> tuple[Tensor, int]:
         """See `SupportsMRoPE.get_mrope_input_positions`.
 
-        A text token has one position. The tokens of a picture have one position in time, and their rows and columns
+        A text token has one position. The tokens of an image have one position in time, and their rows and columns
         count on from it; the text after it begins after the greatest of these positions.
 
         Raises:
-            ValueError: a picture has another number of placeholder tokens than its grid has squares.
+            ValueError: an image has another number of placeholder tokens than its grid has squares.
         """
         pieces, end, position = [], 0, 0
         for feature in sorted(mm_features, key=lambda feature: feature.mm_position.offset):
@@ -267,7 +258,7 @@ class Qwen2VLForConditionalGeneration(CausalLM, SupportsMultiModal, SupportsMRoP
             h, w = h // self.spatial_merge_size, w // self.spatial_merge_size
             offset, length = feature.mm_position.offset, feature.mm_position.length
             if length != t * h * w:
-                raise ValueError(f"A picture of {t} x {h} x {w} tokens has {length} placeholder tokens in the prompt.")
+                raise ValueError(f"An image of {t} x {h} x {w} tokens has {length} placeholder tokens in the prompt.")
             pieces.append(torch.arange(offset - end).expand(3, -1) + position)
             position += offset - end
             pieces.append(torch.cartesian_prod(*map(torch.arange, (t, h, w))).view(-1, 3).T + position)

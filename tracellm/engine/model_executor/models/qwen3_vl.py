@@ -1,9 +1,9 @@
 """Qwen3-VL: Qwen3 with M-RoPE, and a vision transformer whose early blocks feed early layers of it (DeepStack).
 
 The outputs of a few blocks (`deepstack_visual_indexes` in config.json) are merged like the last one's, and the language
-model's first layers add them to their outputs, level after level. So the vectors of a picture are wider than those of a
+model's first layers add them to their outputs, level after level. So the vectors of an image are wider than those of a
 text: `get_input_embeddings` widens these by zeros, and `Qwen3LLMModel` takes the levels apart. Patches have learned
-positions, interpolated to the picture's grid, and rotary ones. Built on qwen2_vl.py. (https://arxiv.org/abs/2511.21631)
+positions, interpolated to the image's grid, and rotary ones. Built on qwen2_vl.py. (https://arxiv.org/abs/2511.21631)
 
 In a request's life: see models/interfaces.py. vLLM: vllm/model_executor/models/qwen3_vl.py, which keeps the further
 vectors in buffers of the model. Left out: what qwen2_vl.py leaves out.
@@ -29,7 +29,6 @@ from tracellm.engine.model_executor.models.qwen2_vl import (
     get_patch_places,
 )
 from tracellm.engine.model_executor.models.qwen3 import Qwen3ForCausalLM, Qwen3Model
-from tracellm.engine.model_executor.models.utils import merge_multimodal_embeddings
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -123,7 +122,7 @@ class Qwen3_VisionTransformer(nn.Module):
         return torch.cat([self.merger(x), *levels], dim=1)
 
     def get_positions(self, grid: list[int]) -> Tensor:
-        """Return the learned positions of a picture's patches [t * h * w, hidden], interpolated in float32."""
+        """Return the learned positions of an image's patches [t * h * w, hidden], interpolated in float32."""
         side, (_, h, w) = self.num_grid_per_side, grid
         table = self.pos_embed.weight.float().T.unflatten(1, (side, side))[None]  # [1, hidden, side, side]
         positions = F.interpolate(table, size=(h, w), mode="bilinear", align_corners=True)[0]
@@ -132,7 +131,7 @@ class Qwen3_VisionTransformer(nn.Module):
 
 
 class Qwen3LLMModel(Qwen3Model):
-    """Qwen3 whose first layers add further vectors of pictures to their outputs."""
+    """Qwen3 whose first layers add further vectors of images to their outputs."""
 
     def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
         """See `Qwen2Model.forward`; `inputs_embeds` may be [T, hidden * (1 + levels)]: those of the layers follow."""
@@ -161,16 +160,3 @@ class Qwen3VLForConditionalGeneration(Qwen2VLForConditionalGeneration):
     visual_cls: ClassVar = Qwen3_VisionTransformer
     language_model_cls: ClassVar = Qwen3LLMForCausalLM
     mrope_interleaved: ClassVar = True
-
-    def get_input_embeddings(
-        self,
-        input_ids: Tensor,
-        multimodal_embeddings: list[Tensor] | None = None,
-        is_multimodal: Tensor | None = None,
-    ) -> Tensor:
-        """See `SupportsMultiModal.get_input_embeddings`; [T, hidden * (1 + levels)] where there are pictures."""
-        inputs_embeds = self.language_model.embed_input_ids(input_ids)
-        if not multimodal_embeddings:
-            return inputs_embeds
-        further = multimodal_embeddings[0].shape[1] - inputs_embeds.shape[1]
-        return merge_multimodal_embeddings(F.pad(inputs_embeds, (0, further)), multimodal_embeddings, is_multimodal)

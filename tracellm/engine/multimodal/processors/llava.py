@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.vllm_config import ModelConfig
 from tracellm.engine.multimodal.inputs import MultiModalKwargsItem
-from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, PromptReplacement, PromptUpdateDetails
+from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, PromptReplacement
 from tracellm.engine.multimodal.processors.hf import get_image_processor
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class LlavaMultiModalProcessor(BaseMultiModalProcessor):
 
     def _get_prompt_updates(self) -> Sequence[PromptReplacement]:
         token = self.hf_config.image_token_index
-        details = PromptUpdateDetails([token] * self.get_max_tokens_per_item()["image"])
-        return [PromptReplacement("image", token, lambda item: details)]
+        tokens = [token] * self.get_max_tokens_per_item()["image"]
+        return [PromptReplacement("image", token, lambda item: tokens)]
 
     def get_placeholder_str(self, modality: str, number: int) -> str:
         """See `BaseMultiModalProcessor`."""

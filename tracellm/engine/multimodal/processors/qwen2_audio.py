@@ -12,7 +12,7 @@ from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.vllm_config import ModelConfig
 from tracellm.engine.multimodal.inputs import MultiModalKwargsItem
 from tracellm.engine.multimodal.parse import MultiModalDataParser
-from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, PromptReplacement, PromptUpdateDetails
+from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, PromptReplacement
 from tracellm.engine.multimodal.processors.hf import get_feature_extractor
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class Qwen2AudioMultiModalProcessor(BaseMultiModalProcessor):
     def _get_prompt_updates(self) -> Sequence[PromptReplacement]:
         token = self.hf_config.audio_token_index
 
-        def replacement(item: MultiModalKwargsItem) -> PromptUpdateDetails:
+        def replacement(item: MultiModalKwargsItem) -> list[int]:
             num_tokens = _num_tokens(int(item["feature_attention_mask"].sum()))
             if num_tokens < 1:
                 raise InvalidRequestError("A sound is too short: it has less than the 40 ms of a token.")
-            return PromptUpdateDetails([token] * num_tokens)
+            return [token] * num_tokens
 
         return [PromptReplacement("audio", token, replacement)]
 

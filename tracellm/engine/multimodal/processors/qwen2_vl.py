@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.vllm_config import ModelConfig
 from tracellm.engine.multimodal.inputs import MultiModalKwargsItem
-from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, PromptReplacement, PromptUpdateDetails
+from tracellm.engine.multimodal.processing import BaseMultiModalProcessor, PromptReplacement
 from tracellm.engine.multimodal.processors.hf import get_image_processor
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Qwen2VLMultiModalProcessor(BaseMultiModalProcessor):
     def _get_prompt_updates(self) -> Sequence[PromptReplacement]:
         image_token = self.hf_config.image_token_id
 
-        def replacement(item: MultiModalKwargsItem) -> PromptUpdateDetails:
+        def replacement(item: MultiModalKwargsItem) -> list[int]:
             num_patches = int(item["image_grid_thw"].prod())
-            return PromptUpdateDetails([image_token] * (num_patches // self.image_processor.merge_size**2))
+            return [image_token] * (num_patches // self.image_processor.merge_size**2)
 
         return [PromptReplacement("image", image_token, replacement)]
 
