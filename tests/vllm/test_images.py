@@ -1,4 +1,4 @@
-"""A real vLLM 0.32 with images, which needs torchvision: `scripts/install-vllm.sh` puts it into a folder of its own."""
+"""A real vLLM with images, for which 0.32 needs torchvision: `scripts/install-vllm.sh` puts it into a folder."""
 
 import json
 import os
@@ -24,9 +24,7 @@ def test_a_run_of_vllm_with_images_is_explained(tmp_path: Path) -> None:
     """vLLM 0.32 gives the tokens that 0.11.1 gave, and its log has the images, encoder budget and cache."""
     torchvision = require_vllm().parents[1] / "torchvision"
     if not torchvision.exists():
-        pytest.skip(
-            f"there is no torchvision at {torchvision}: remove the folder, and run scripts/install-vllm.sh again"
-        )
+        pytest.skip(f"there is no torchvision at {torchvision}: scripts/install-vllm.sh puts it there, for vLLM 0.32.0")
     make_vllms_checkpoint(tmp_path / "model")
     (tmp_path / "script.py").write_text(_SCRIPT.format(model=str(tmp_path / "model")), encoding="utf-8")
     done = in_vllm(

@@ -9,7 +9,6 @@ Python imports a module of this name at its start; this one waits until torchvis
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import Any
 
 _DIFFERENTIABLE = ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")
 _OPERATORS = ("nms", "qnms", *_DIFFERENTIABLE, *(f"_{name}_backward" for name in _DIFFERENTIABLE))
@@ -18,17 +17,14 @@ _OPERATORS = ("nms", "qnms", *_DIFFERENTIABLE, *(f"_{name}_backward" for name in
 class _Finder(MetaPathFinder):
     """Finds no module, but defines the operators before torchvision is looked for."""
 
-    library: Any = None
-
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
         """Return None."""
         if name == "torchvision":
             import torch
 
             sys.meta_path.remove(self)
-            self.__class__.library = torch.library.Library("torchvision", "DEF")
             for operator in _OPERATORS:
-                self.library.define(f"{operator}(Tensor x) -> Tensor")
+                torch.library.define(f"torchvision::{operator}", "(Tensor x) -> Tensor")
         return None
 
 

@@ -59,7 +59,7 @@ class SupportsMultiModal(CausalLM):
     ) -> Tensor:
         """Return the input vectors [T, hidden] for ids int [T], those of items in their places.
 
-        With Qwen3-VL's embeddings [N, hidden * (1 + levels)] the vectors have that width, too.
+        With Qwen3-VL's embeddings [N, hidden * (1 + levels)] all vectors have that width, the text's filled with zeros.
 
         Args:
             input_ids: token ids, placeholders included.
@@ -72,9 +72,10 @@ class SupportsMultiModal(CausalLM):
         inputs_embeds = self.get_language_model().embed_input_ids(input_ids)
         if not multimodal_embeddings:
             return inputs_embeds
-        # Qwen3-VL's embeddings are wider than those of a text token.
         further = multimodal_embeddings[0].shape[1] - inputs_embeds.shape[1]
-        return merge_multimodal_embeddings(F.pad(inputs_embeds, (0, further)), multimodal_embeddings, is_multimodal)
+        if further > 0:
+            inputs_embeds = F.pad(inputs_embeds, (0, further))
+        return merge_multimodal_embeddings(inputs_embeds, multimodal_embeddings, is_multimodal)
 
 
 class SupportsMRoPE:
