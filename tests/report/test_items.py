@@ -171,6 +171,13 @@ def test_sounds(tmp_path: Path) -> None:
     assert "img-src" not in page.partition("<title>")[0]
 
 
+def test_the_page_does_not_propose_whatif(run: RunFolder, tmp_path: Path) -> None:
+    """The page proposes `tracellm whatif` for a run of text, and not for one with images, which whatif refuses."""
+    assert "tracellm whatif RUN" not in report_html(run)
+    record(tmp_path, lambda: LLM(max_model_len=64).generate("a", PARAMS, use_tqdm=False), CATALOG)
+    assert "tracellm whatif RUN" in report_html(RunFolder.open(tmp_path))
+
+
 def test_a_text_model_has_none_of_it(tmp_path: Path) -> None:
     """Spans of a text model have no attribute of items or the encoder."""
     trace = record(tmp_path, lambda: LLM(max_model_len=64).generate("a", PARAMS, use_tqdm=False), CATALOG)

@@ -166,7 +166,8 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         ),
         "can_replay": any(
             str(span.attributes.get(names.CODE_FUNCTION)).startswith("tracellm.") for span in trace.named(STEP_SPAN)[:1]
-        ),
+        )
+        and not any(names.REQUEST_ITEMS in span.attributes for span in trace.named(names.REQUEST_SPAN)),
         **requests_view(trace, lang),
         "has_calls": bool(trace.spans),
         "has_steps": bool(trace.named(STEP_SPAN)),
