@@ -11,24 +11,22 @@ import argparse
 import json
 import logging
 import math
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer
-from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cross_entropy, linear
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from .batches import Batch, batches
 from .corpus.render import END_OF_TEXT, IM_END
 from .muon import Muon
-from .tokenizer import VOCAB_SIZE, save_tokenizer, train_tokenizer
+from .processes import run_trainers, sum_gradients
+from .tokenizer import VOCAB_SIZE, corpus_texts, save_tokenizer, train_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +48,6 @@ MUON_LR, ADAM_LR = 0.02, 3e-3
 WARMUP, DECAY = 0.02, 0.6
 """Shares of the training in which the learning rate rises from 0, and falls to 0 at the end."""
 
-
-MALLOC_SETTINGS = {
-    "MALLOC_MMAP_THRESHOLD_": "4000000000",
-    "MALLOC_TRIM_THRESHOLD_": "8000000000",
-    "MALLOC_TOP_PAD_": "268435456",
-}
-"""Settings of glibc to keep freed memory, which makes training 4 times as fast on a virtual machine."""
 DOCUMENTS_PER_STEP, TOKENS_PER_BATCH = 224, 1024
 LOG_EVERY = 20
 
@@ -120,15 +111,8 @@ def loss_of(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
     return cross_entropy(linear(hidden, model.lm_head.weight), batch.targets, reduction="sum")
 
 
-def train(rank: int, options: Options, rendezvous: str) -> None:
-    """Run one of `options.processes` trainers, which compute the micro-batches in turns and sum their gradients.
-
-    Processes synchronize once per step. The threads of one process would do so in every operation, which takes most of
-    the time on a busy machine.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=options.processes)
+def train(rank: int, options: Options) -> None:
+    """Run one of `options.processes` trainers, which compute the micro-batches in turns."""
     torch.manual_seed(options.seed)
     tokenizer = Tokenizer.from_file(str(options.out / "tokenizer.json"))
     model = new_model(tokenizer)
@@ -148,24 +132,18 @@ def train(rank: int, options: Options, rendezvous: str) -> None:
         learned = sum(len(batch.targets) for batch in micro)
         total = torch.zeros(())
         for batch in micro[rank :: options.processes]:
-            loss = loss_of(model, batch) / learned
-            loss.backward()
-            total += loss.detach()
-        gradient = torch.cat(
-            [p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in parameters] + [total[None]]
-        )
-        dist.all_reduce(gradient)
-        for p, part in zip(parameters, gradient[:-1].split([p.numel() for p in parameters]), strict=True):
-            p.grad = part.view_as(p)
+            part = loss_of(model, batch) / learned
+            part.backward()
+            total += part.detach()
+        loss = sum_gradients(parameters, total)
         for optimizer, lr in zip(optimizers, base, strict=True):
             optimizer.param_groups[0]["lr"] = options.lr * lr * schedule(progress)
             optimizer.step()
             optimizer.zero_grad()
         if log:
-            log.step(step, sum(batch.num_tokens for batch in micro), gradient[-1].item())
+            log.step(step, sum(batch.num_tokens for batch in micro), loss)
     if log:
         log.close(step)
-    dist.destroy_process_group()
 
 
 class Log:
@@ -233,11 +211,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1.0, help="factor on the learning rates; below 1 after --init")
     parser.add_argument("--processes", type=int, default=2, help="one per core")
     options = Options(**vars(parser.parse_args()))
-    os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the spawned processes
     options.out.mkdir(parents=True, exist_ok=True)
-    save_tokenizer(train_tokenizer(), options.out, CONFIG["max_position_embeddings"])
-    with TemporaryDirectory() as folder:
-        spawn(train, (options, f"{folder}/rendezvous"), nprocs=options.processes)
+    save_tokenizer(train_tokenizer(corpus_texts()), options.out, CONFIG["max_position_embeddings"])
+    run_trainers(train, options, options.processes)
 
 
 if __name__ == "__main__":

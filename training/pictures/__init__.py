@@ -1,0 +1,1 @@
+"""Training of the bundled model that reads pictures: see README.md."""

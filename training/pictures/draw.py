@@ -1,0 +1,69 @@
+"""A `Scene` as a picture."""
+
+import math
+import random
+from functools import cache
+
+from PIL import Image, ImageDraw, ImageFont
+
+from .scene import CELL, SHAPES, Scene, Thing
+
+__all__ = ["draw"]
+
+_RGB = {
+    "red": (214, 40, 40),
+    "green": (34, 150, 70),
+    "blue": (40, 90, 210),
+    "yellow": (240, 196, 25),
+    "purple": (142, 60, 170),
+    "black": (30, 30, 30),
+}
+_SHADES = 14
+"""Largest change of a thing's red, green and blue, so that no two reds are the same."""
+_FINER = 2
+"""Pixels drawn for one of the picture, in each direction, for smooth edges."""
+
+
+def draw(scene: Scene, rng: random.Random) -> Image.Image:
+    """Return the picture of `scene`, RGB; shades and turns come from `rng`."""
+    size = (scene.columns * CELL * _FINER, scene.rows * CELL * _FINER)
+    image = Image.new("RGB", size, scene.ground)
+    canvas = ImageDraw.Draw(image)
+    for thing in scene.things:
+        red, green, blue = (min(255, max(0, part + rng.randint(-_SHADES, _SHADES))) for part in _RGB[thing.colour])
+        x, y, radius = thing.x * _FINER, thing.y * _FINER, thing.radius * _FINER
+        if thing.kind in SHAPES:
+            turn = rng.uniform(-0.2, 0.2)  # radians
+            if thing.kind == "circle":
+                radius *= 0.9
+                canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=(red, green, blue))
+            else:
+                canvas.polygon(_corners(thing, x, y, radius, turn), fill=(red, green, blue))
+        else:
+            canvas.text((x, y), thing.kind, fill=(red, green, blue), font=_font(round(2 * radius)), anchor="mm")
+    return image.reduce(_FINER)
+
+
+def _corners(thing: Thing, x: float, y: float, radius: float, turn: float) -> list[tuple[float, float]]:
+    """Return the corners of a polygon around (x, y)."""
+    match thing.kind:
+        case "square":
+            polar = [(math.pi / 4 + i * math.pi / 2, 1.0) for i in range(4)]
+        case "triangle":
+            polar = [(-math.pi / 2 + i * 2 * math.pi / 3, 1.0) for i in range(3)]
+        case "star":
+            polar = [(-math.pi / 2 + i * math.pi / 5, 0.42 if i % 2 else 1.0) for i in range(10)]
+        case _:  # a cross: each arm has two outer corners, and there is an inner one between two arms
+            half = 0.3
+            outer, inner = math.hypot(half, math.sqrt(1 - half**2)), half * math.sqrt(2)
+            side = math.asin(half)
+            polar = []
+            for i in range(4):
+                arm = i * math.pi / 2
+                polar += [(arm - side, outer), (arm + side, outer), (arm + math.pi / 4, inner)]
+    return [(x + radius * r * math.cos(a + turn), y + radius * r * math.sin(a + turn)) for a, r in polar]
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
