@@ -1,8 +1,8 @@
 """Batches: pictures of one size, each with several questions.
 
-The questions of a picture share its tokens, as requests share a prefix in the KV cache: a row has the picture once, then
-all questions with their answers, and a mask by which each of them attends to the picture and to itself alone. Positions
-begin after the picture for each question, as in use.
+The questions of a picture share its tokens, as requests share a prefix in the KV cache: a row has the picture once,
+then all questions with their answers, and a mask by which each of them attends to the picture and to itself alone. The
+positions of each question begin after the picture, as in use.
 """
 
 import random
@@ -116,7 +116,7 @@ def patches(image: np.ndarray) -> np.ndarray:
 def _questions(
     tokenizer: Tokenizer, rng: random.Random, scene: Scene, number: int
 ) -> tuple[list[int], list[bool], list[int], list[list[int]]]:
-    """Return the tokens of `number` questions with answers, which of them are learned, each question's length and cells."""
+    """Return the tokens of `number` questions with answers, which of them are learned, and each one's length and cells."""
     ids: list[int] = []
     learned: list[bool] = []
     lengths, cells = [], []

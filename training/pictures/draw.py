@@ -11,15 +11,16 @@ from .scene import CELL, SHAPES, Scene, Thing
 __all__ = ["draw"]
 
 _RGB = {
-    "red": (214, 40, 40),
-    "green": (34, 150, 70),
-    "blue": (40, 90, 210),
-    "yellow": (240, 196, 25),
-    "purple": (142, 60, 170),
-    "black": (30, 30, 30),
+    "red": ((255, 0, 0), (200, 50, 50)),
+    "green": ((0, 128, 0), (50, 165, 85)),
+    "blue": ((0, 0, 255), (50, 100, 205)),
+    "yellow": ((255, 255, 0), (235, 190, 40)),
+    "purple": ((128, 0, 128), (150, 80, 180)),
+    "black": ((0, 0, 0), (45, 45, 45)),
 }
-_SHADES = 14
-"""Largest change of a thing's red, green and blue, so that no two reds are the same."""
+"""Two ends of a colour: the one that CSS and Pillow give this name, and a softer one. A thing has one between them."""
+_SHADES = 12
+"""Largest further change of a thing's red, green and blue."""
 _FINER = 2
 """Pixels drawn for one of the picture, in each direction, for smooth edges."""
 
@@ -30,18 +31,29 @@ def draw(scene: Scene, rng: random.Random) -> Image.Image:
     image = Image.new("RGB", size, scene.ground)
     canvas = ImageDraw.Draw(image)
     for thing in scene.things:
-        red, green, blue = (min(255, max(0, part + rng.randint(-_SHADES, _SHADES))) for part in _RGB[thing.colour])
+        colour = _shade(thing.colour, rng)
         x, y, radius = thing.x * _FINER, thing.y * _FINER, thing.radius * _FINER
         if thing.kind in SHAPES:
             turn = rng.uniform(-0.2, 0.2)  # radians
             if thing.kind == "circle":
                 radius *= 0.9
-                canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=(red, green, blue))
+                canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
             else:
-                canvas.polygon(_corners(thing, x, y, radius, turn), fill=(red, green, blue))
+                canvas.polygon(_corners(thing, x, y, radius, turn), fill=colour)
         else:
-            canvas.text((x, y), thing.kind, fill=(red, green, blue), font=_font(round(2 * radius)), anchor="mm")
+            canvas.text((x, y), thing.kind, fill=colour, font=_font(round(2 * radius)), anchor="mm")
     return image.reduce(_FINER)
+
+
+def _shade(colour: str, rng: random.Random) -> tuple[int, int, int]:
+    """Return red, green and blue, 0 to 255, of a shade of `colour`."""
+    pure, soft = _RGB[colour]
+    share = rng.random()
+    red, green, blue = (
+        min(255, max(0, round(p + share * (s - p)) + rng.randint(-_SHADES, _SHADES)))
+        for p, s in zip(pure, soft, strict=True)
+    )
+    return red, green, blue
 
 
 def _corners(thing: Thing, x: float, y: float, radius: float, turn: float) -> list[tuple[float, float]]:

@@ -24,7 +24,7 @@ from tracellm.report.texts import Language
 
 __all__ = ["Overrides", "overrides_of", "run"]
 
-_BUNDLED = "tiny"  # BUNDLED_MODEL of the engine, without importing it
+_BUNDLED = ("tiny", "tiny-vl")  # BUNDLED_MODELS of the engine, without importing it
 _ENGINE = "tracellm"
 
 
@@ -242,8 +242,8 @@ def overrides_of(engine: str | None, models: Sequence[str]) -> Overrides:
 
 
 def _directory(name: str, path: str) -> str:
-    if path == _BUNDLED:
-        return str(Path(__file__).parents[2] / _BUNDLED)
+    if path in _BUNDLED:
+        return str(Path(__file__).parents[2] / path.replace("-", "_"))
     directory = Path(path).expanduser().absolute()  # a shell leaves the ~ of NAME=~ alone, and a script may os.chdir
     if not directory.is_dir():
         raise CommandError("model_missing", name=name, path=path)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUNDLED_MODEL",
+    "BUNDLED_MODELS",
     "HfOverrides",
     "LightConfig",
     "get_config",
@@ -39,8 +40,9 @@ __all__ = [
 ]
 
 BUNDLED_MODEL = "tiny"
-"""Name of the model in the package."""
-_BUNDLED_FOLDER = Path(__file__).parents[2] / BUNDLED_MODEL
+"""Name of the default model, which is in the package."""
+BUNDLED_MODELS = {name: Path(__file__).parents[2] / name.replace("-", "_") for name in (BUNDLED_MODEL, "tiny-vl")}
+"""Folders of the models in the package: `tiny` reads text, `tiny-vl` text and pictures."""
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
@@ -53,16 +55,16 @@ _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32
 def resolve_model(name: str | PathLike[str]) -> str:
     """Return the path of a model's directory, or its hub id unchanged.
 
-    `tiny` is always the bundled model; write `./tiny` for a directory of that name. TRACELLM_MODELS may replace a name
-    by a directory.
+    The names in `BUNDLED_MODELS` are always the bundled models; write `./tiny` for a directory of that name.
+    TRACELLM_MODELS may replace a name by a directory.
 
     Raises:
         ModelLoadError: neither an existing directory nor a possible hub id.
         EngineError: TRACELLM_MODELS is malformed.
     """
     name = envs.models().get(str(name), name)
-    if str(name) == BUNDLED_MODEL:
-        return str(_BUNDLED_FOLDER)
+    if folder := BUNDLED_MODELS.get(str(name)):
+        return str(folder)
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
@@ -71,14 +73,14 @@ def resolve_model(name: str | PathLike[str]) -> str:
     if not _HUB_ID.fullmatch(str(name)) or str(name).startswith("."):
         raise ModelLoadError(
             f"There is no model directory `{name}`. Give a directory in Hugging Face format, "
-            f"a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `{BUNDLED_MODEL}` comes with tracellm."
+            "a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `tiny` comes with tracellm, as does `tiny-vl`."
         )
     return str(name)
 
 
 def is_bundled(folder: Path) -> bool:
-    """Return whether this is the folder of the bundled model."""
-    return folder.resolve() == _BUNDLED_FOLDER.resolve()
+    """Return whether this is the folder of the default model."""
+    return folder.resolve() == BUNDLED_MODELS[BUNDLED_MODEL].resolve()
 
 
 HfOverrides: TypeAlias = "Mapping[str, Any] | Callable[[PretrainedConfig], PretrainedConfig]"
@@ -174,7 +176,7 @@ def get_hf_text_config(hf_config: PretrainedConfig) -> PretrainedConfig:
 
 
 class LightConfig:
-    """Config of the bundled model, read without transformers, whose import takes a second.
+    """Config of the default model, read without transformers, whose import takes a second.
 
     It replaces a `PretrainedConfig`. Attributes that are not in config.json are looked up in transformers' own.
     Instances can be pickled.
