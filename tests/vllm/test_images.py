@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.record_picture_tokens import make_vllms_checkpoint
+from tests.fixtures.record_picture_tokens import PROMPTS, make_vllms_checkpoint
 from tests.real_vllm import in_vllm, require_vllm
+from tracellm.report.facts.items import read_items
+from tracellm.trace import names
+from tracellm.trace.run_folder import RunFolder
 
 _TESTS = Path(__file__).parents[1]
 _SCRIPT = """
@@ -21,7 +24,7 @@ for output in llm.generate(prompts(), SamplingParams(temperature=0, max_tokens=8
 
 
 def test_a_run_of_vllm_with_images_is_explained(tmp_path: Path) -> None:
-    """vLLM 0.32 gives the tokens that 0.11.1 gave, and its log has the images, encoder budget and cache."""
+    """vLLM 0.32 gives the tokens that 0.11.1 gave; its log has encoder budget and cache, and its report the images."""
     torchvision = require_vllm().parents[1] / "torchvision"
     if not torchvision.exists():
         pytest.skip(f"there is no torchvision at {torchvision}: scripts/install-vllm.sh puts it there, for vLLM 0.32.0")
@@ -43,3 +46,7 @@ def test_a_run_of_vllm_with_images_is_explained(tmp_path: Path) -> None:
     assert "encoded mm_features[0] of request" in words
     assert "129 of 4,096 tokens of the encoder's budget" in words
     assert "encoder cache: 3,967 of 4,096 tokens free" in words
+    requests = [span for span in RunFolder.open(tmp_path / "run").trace.spans if span.name == names.REQUEST_SPAN]
+    items = [[(item.size, item.grid, bool(item.picture)) for item in read_items(request)] for request in requests]
+    assert [[size for size, *_ in row] for row in items] == [[one[1:] for one in row] for _, row in PROMPTS]
+    assert all(grid and picture for row in items for _, grid, picture in row)

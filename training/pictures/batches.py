@@ -116,7 +116,7 @@ def patches(image: np.ndarray) -> np.ndarray:
 def _questions(
     tokenizer: Tokenizer, rng: random.Random, scene: Scene, number: int
 ) -> tuple[list[int], list[bool], list[int], list[list[int]]]:
-    """Return the tokens of `number` questions with answers, which of them are learned, and each one's length and cells."""
+    """Return the tokens of `number` questions with answers, which of them are learned, and each one's length, cells."""
     ids: list[int] = []
     learned: list[bool] = []
     lengths, cells = [], []

@@ -1,7 +1,7 @@
 """Questions about a scene with their answers, in English and Chinese.
 
-There are five subjects: number, colour, shape, digit and place. The subject has one answer, which repeats the question's
-noun, whatever the phrasing of the question.
+There are five subjects: number, colour, shape, digit and place. An answer repeats the question's noun and does not
+depend on its phrasing.
 """
 
 import random
@@ -33,7 +33,7 @@ _PLACES = {
     "zh": (("左上角", "上方", "右上角"), ("左边", "中间", "右边"), ("左下角", "下方", "右下角")),
 }
 _PLACE_MARGIN = 8.0
-"""Pixels between a thing whose place is asked for and the edge of its third: nearer ones may be said to be on either side."""
+"""Pixels between a thing whose place is asked for and the edge of its third. Nearer ones have two right answers."""
 
 _PHRASINGS = {
     ("number", "en"): (

@@ -18,7 +18,7 @@ MAX_THINGS = 6
 CELL = 28
 """Width and height, in pixels, of the part of a picture that becomes one token: 2 x 2 patches of 14 x 14."""
 GRIDS = ((6, 6), (5, 7), (7, 5), (5, 6), (6, 5))
-"""Rows and columns of tokens of the pictures that are drawn. The image processor brings other pictures to such sizes."""
+"""Rows and columns, in tokens, of the pictures that are drawn. Others are resized to about this size."""
 _RADII = (16.0, 25.0)
 _MARGIN = 4.0
 """Pixels around a thing that are free."""

@@ -65,7 +65,8 @@ class RequestTracker:
         deep_steps: steps that are recorded to full depth; None: all (installation.py).
         queued: requests in the scheduler's queues that no step has finished.
         left_out: subjects (report_needs.py) that are recorded in part; nothing is joined for them.
-        items: what is known of images and sounds before their requests are submitted, by request (engine/items.py).
+        items: what is known of images and sounds before their requests are submitted, by identifier (engine/items.py).
+        cached_items: by request, whether the processor had its items in its cache, by identifier.
     """
 
     ids: RequestIds
@@ -78,6 +79,7 @@ class RequestTracker:
     queued: set[str] = field(default_factory=set)
     left_out: Collection[str] = ()
     items: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cached_items: dict[str, dict[str, bool]] = field(default_factory=dict)
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _requests: dict[str, _TrackedRequest] = field(default_factory=dict)
     _remote: dict[str, Link] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """Images and sounds: what the items of a request are, and which of them a step encodes.
 
-`BaseMultiModalProcessor._hash_mm_items` has the checked items and their identifiers. Its capture keeps sizes, and a
-copy of each image of at most 96 pixels on a side. Both go to the enclosing `Processor.process_inputs`, and wait in the
-tracker until the request is submitted, whose `mm_features` have the places in the prompt. For a text model nothing is
-recorded here.
+`BaseMultiModalProcessor._hash_mm_items` has the checked items and their identifiers; a later vLLM has both in
+`_cached_apply_hf_processor`. The capture keeps sizes, and a copy of each image of at most 96 pixels on a side. They
+wait in the tracker until a request with the identifier is submitted, whose `mm_features` have the places in the prompt.
+For a text model nothing is recorded here.
 
 vLLM: vllm/multimodal/processing.py, vllm/v1/core/sched/scheduler.py, vllm/v1/core/encoder_cache_manager.py.
 """
@@ -13,12 +13,12 @@ from base64 import b64encode
 from io import BytesIO
 from typing import Any
 
-from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, vllm_only
+from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES", "encoder_attributes", "item_attributes", "item_places", "note_items", "scheduled_items"]
+__all__ = ["ENTRIES", "encoder_attributes", "item_attributes", "item_places", "note_cached", "scheduled_items"]
 
 _SIDE = 96
 """Most pixels on a side of a small picture."""
@@ -26,8 +26,8 @@ _MOST_CHARACTERS = 6_000
 """Most characters of its data URL."""
 _QUALITIES = (85, 70, 50, 30, 15)
 """Qualities of JPEG, from the best; the first is taken that is small enough."""
-_MOST_REQUESTS = 4096
-"""Requests whose items are kept until they are submitted."""
+_MOST_KEPT = 512
+"""Items, and requests with items, that are kept until the requests are submitted."""
 _MOST_IDENTIFIER = 12
 _BILINEAR = 2  # PIL.Image.Resampling.BILINEAR
 
@@ -35,45 +35,57 @@ _BILINEAR = 2  # PIL.Image.Resampling.BILINEAR
 
 
 def _capture_hashes(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture size and small copy of each image, and the seconds of each sound, with its identifier."""
-    rate = args[0].data_parser.sampling_rate or 16_000
-    return [
-        (identifier, *(_small_copy(item) if modality == "image" else (len(item) / rate, None)))
-        for modality, items in argument(args, kwargs, 1, "mm_items").items()
-        for item, identifier in zip(items, result[modality], strict=True)
-    ]
+    return _capture_items(args[0], argument(args, kwargs, 1, "mm_items"), result)
+
+
+def _capture_processed(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the items of vLLM's ProcessorInputs; vLLM 0.11.1 passes a prompt, and has been asked before."""
+    items = getattr(argument(args, kwargs, 1, "inputs"), "mm_data_items", None)
+    return [] if items is None else _capture_items(args[0], items, result.hashes)
+
+
+def _capture_items(processor: Any, items: Any, identifiers: Any) -> list[tuple[Any, ...]]:
+    """Return identifier, width and height of each image with its small copy, or the seconds of each sound."""
+    rate = getattr(getattr(processor, "data_parser", None), "sampling_rate", None) or 16_000
+    facts: list[tuple[Any, ...]] = []
+    for modality, several in items.items():
+        for item, identifier in zip(several, identifiers[modality], strict=True):
+            if modality == "image" and hasattr(item, "resize"):  # vLLM: may be an array, or embeddings
+                facts.append((identifier, *_small_copy(item)))
+            elif modality == "audio" and hasattr(item, "__len__"):
+                facts.append((identifier, len(item) / rate, None))
+    return facts
 
 
 def _small_copy(image: Any) -> tuple[tuple[int, int], tuple[int, int, bytes]]:
-    """Return the size of an RGB image; size and pixels of its small copy."""
+    """Return the size of an image; size and RGB pixels of its small copy."""
     longest = max(image.size)
     if longest > _SIDE:
         size = [max(1, round(length * _SIDE / longest)) for length in image.size]
         small = image.resize(size, _BILINEAR, reducing_gap=2.0)
     else:
         small = image
-    return image.size, (*small.size, small.tobytes())
+    return image.size, (*small.size, small.convert("RGB").tobytes())
 
 
 def _hashes(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: ", ".join(identifier[:_MOST_IDENTIFIER] for identifier, *_ in facts)}
+    return {names.RESULT: ", ".join(identifier[:_MOST_IDENTIFIER] for identifier, *_ in facts)} if facts else {}
 
 
-def note_items(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    """Keep what the processor has found of a request's items; `span` is the call of `Processor.process_inputs`."""
-    if "items" not in child_facts:
-        return
-    items: dict[str, dict[str, Any]] = {}
-    for identifier, size, pixels in child_facts["items"]:
-        items[identifier] = {"seconds": round(size, 3)} if pixels is None else {"size": list(size)}
+def _note_items(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    """Keep size, small picture and seconds of items until their requests are submitted."""
+    for identifier, size, pixels in facts:
+        item: dict[str, Any] = {"seconds": round(size, 3)} if pixels is None else {"size": list(size)}
         if pixels is not None and tracker.text:
-            items[identifier]["picture"] = _data_url(*pixels)
-        if (cached := child_facts.get(f"cached {identifier}")) is not None:
-            items[identifier]["cached"] = cached
-    passed = dict(argument.split("=", 1) for argument in span.attributes[names.ARGUMENTS])
-    tracker.items[passed["request_id"]] = items
-    if len(tracker.items) > _MOST_REQUESTS:
-        del tracker.items[next(iter(tracker.items))]
+            item["picture"] = _data_url(*pixels)
+        _keep(tracker.items, identifier, item)
+
+
+def _keep(table: dict[str, dict[str, Any]], key: str, facts: dict[str, Any]) -> None:
+    """Add facts to an entry of a table of bounded size; the oldest entry goes."""
+    table[key] = table.pop(key, {}) | facts
+    if len(table) > _MOST_KEPT:
+        del table[next(iter(table))]
 
 
 def _data_url(width: int, height: int, pixels: bytes) -> str:
@@ -94,6 +106,13 @@ def _data_url(width: int, height: int, pixels: bytes) -> str:
 
 def _capture_cached(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     return argument(args, kwargs, 1, "mm_hash"), result is not None
+
+
+def note_cached(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    """Keep which items of a request were in the cache; `span` is the call of `Processor.process_inputs`."""
+    if child_facts:
+        passed = dict(argument.split("=", 1) for argument in span.attributes[names.ARGUMENTS])
+        _keep(tracker.cached_items, passed["request_id"], child_facts)
 
 
 def _cached(facts: Any) -> dict[str, Any]:
@@ -125,19 +144,24 @@ def _patches(data: Any) -> list[int] | None:
     return values if isinstance(values, list) and len(values) == 3 else None
 
 
-def item_attributes(places: list[_Place], items: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def item_attributes(places: list[_Place], items: dict[str, dict[str, Any]], cached: dict[str, bool]) -> dict[str, Any]:
     """Return the attributes of a request's span about its items.
 
     Args:
         places: what `item_places` returned for the request.
-        items: what `note_items` kept of it.
+        items: what the tracker has of items, by identifier; the patches are added.
+        cached: whether the processor had these items in its cache, by identifier.
     """
     found, pictures = [], []
     for modality, offset, length, identifier, patches in places:
         known = items.get(identifier, {})
+        if patches is not None:
+            known["patches"] = patches  # vLLM does not send the tensors of a cached item again
         item = {"modality": modality, "offset": offset, "length": length, "identifier": identifier[:_MOST_IDENTIFIER]}
-        item |= {name: known[name] for name in ("size", "seconds", "cached") if name in known}
-        found.append(json.dumps(item if patches is None else {**item, "patches": patches}))
+        item |= {name: known[name] for name in ("size", "seconds", "patches") if name in known}
+        if identifier in cached:
+            item["cached"] = cached[identifier]
+        found.append(json.dumps(item))
         pictures.append(known.get("picture", ""))
     attributes: dict[str, Any] = {names.REQUEST_ITEMS: found}
     return {**attributes, names.REQUEST_PICTURES: pictures} if any(pictures) else attributes
@@ -184,30 +208,35 @@ def encoder_attributes(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 _PROCESSOR = "multimodal.processing:BaseMultiModalProcessor"
-_GIVES_TO = "Processor.process_inputs"
 
 ENTRIES = (
     *plain("request", _PROCESSOR, "apply", "_maybe_apply_prompt_updates"),
     *plain("request", _PROCESSOR, "_to_mm_items", removed="0.32.0"),
-    *ours_only(
+    *plain(
         "request",
         _PROCESSOR,
         "_hash_mm_items",
+        removed="0.32.0",
         capture=_capture_hashes,
         attributes=_hashes,
-        gives=gives("items"),
-        gives_to=_GIVES_TO,
+        observe=_note_items,
     ),
-    *vllm_only("request", _PROCESSOR, "_hash_mm_items", removed="0.32.0"),
     *ours_only("request", _PROCESSOR, "_cache_apply_hf_processor"),
-    *vllm_only("request", _PROCESSOR, "_cached_apply_hf_processor"),
+    *vllm_only(
+        "request",
+        _PROCESSOR,
+        "_cached_apply_hf_processor",
+        capture=_capture_processed,
+        attributes=_hashes,
+        observe=_note_items,
+    ),
     *ours_only(
         "request",
         "multimodal.cache:MultiModalProcessorCache",
         "get",
         capture=_capture_cached,
         attributes=_cached,
-        gives=lambda facts: {f"cached {facts[0]}": facts[1]},
-        gives_to=_GIVES_TO,
+        gives=lambda facts: {facts[0]: facts[1]},
+        gives_to="Processor.process_inputs",
     ),
 )

@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from tracellm.probes.catalog.engine.items import item_attributes, item_places, note_items
+from tracellm.probes.catalog.engine.items import item_attributes, item_places, note_cached
 from tracellm.probes.catalog.engine.startup import capture_engine, learn_engine
 from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, users_line, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
@@ -190,10 +190,9 @@ def begin_request(
         request.attributes[names.REQUEST_PROMPT_TEXTS] = [*map(tracker.decode, token_ids[:_MAX_TEXTS])]
     request.attributes[names.REQUEST_PARAMS], request.attributes[names.REQUEST_TEXT_PARAMS] = parameters
     if facts["items"]:
-        processed, index, n = facts["parent"] or (facts["request_id"], 0, 1)
-        request.attributes |= item_attributes(facts["items"], tracker.items.get(processed, {}))
-        if index == n - 1:
-            tracker.items.pop(processed, None)
+        processed, *_ = facts["parent"] or (facts["request_id"],)
+        cached = tracker.cached_items.get(processed, {})
+        request.attributes |= item_attributes(facts["items"], tracker.items, cached)
     if facts["parent"] is not None:
         parent_id, index, n = facts["parent"]
         tracker.add_child(parent_id, index, facts["request_id"])
@@ -353,7 +352,7 @@ _SUBMISSION = (
         _PROCESSOR,
         "process_inputs",
         later="v1.engine.input_processor:InputProcessor",
-        observe=note_items,
+        observe=note_cached,
     ),
     *plain(
         "request",
