@@ -219,17 +219,16 @@ def decode_image(data: bytes) -> Any:
         EngineError: Pillow is not installed.
     """
     require_extra("PIL", "multimodal")
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         image = Image.open(io.BytesIO(data), formats=_IMAGE_FORMATS)
     except Image.DecompressionBombError:
         raise InvalidRequestError(f"The image has more than {MOST_PIXELS} pixels.") from None
     except Exception as error:  # a damaged file can raise anything in Pillow
+        reason = "" if isinstance(error, UnidentifiedImageError) else f": {first_line(error)}"
         accepted = ", ".join(_IMAGE_FORMATS)
-        raise InvalidRequestError(
-            f"The data are no image of an accepted format ({accepted}): {first_line(error)}."
-        ) from None
+        raise InvalidRequestError(f"The data are no image of an accepted format ({accepted}){reason}.") from None
     if image.width * image.height > MOST_PIXELS:
         raise InvalidRequestError(f"The image is {image.width} x {image.height}, more than {MOST_PIXELS} pixels.")
     return image
