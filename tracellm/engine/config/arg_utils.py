@@ -24,6 +24,7 @@ from tracellm.engine.config.vllm_config import (
     CacheConfig,
     DeviceConfig,
     ModelConfig,
+    ParallelConfig,
     SchedulerConfig,
     VllmConfig,
 )
@@ -41,6 +42,7 @@ _NONE_IS_DEFAULT = (
     *("hf_overrides", "override_generation_config", "limit_mm_per_prompt"),
 )
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
+_EXECUTOR_BACKENDS = ("uni", "mp")
 _POLICIES = ("fcfs", "priority")
 _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
@@ -102,6 +104,8 @@ _RULES = (
     Rule("disable_chunked_mm_input", bool, anything, "True or False"),
     Rule("allowed_local_media_path", str, anything, "a directory, or an empty string for none"),
     Rule("allowed_media_domains", list, all_are(str, bool), "a list of host names, or None"),
+    Rule("tensor_parallel_size", int, lambda v: v >= 1, "a whole number of workers, at least 1"),
+    Rule("distributed_executor_backend", str, _EXECUTOR_BACKENDS.__contains__, "`uni`, `mp` or None"),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
@@ -151,6 +155,10 @@ class EngineArgs:
     """Hosts from which a server may fetch images and sounds."""
     async_scheduling: bool | None = None
     """Schedule a step before the previous step's tokens are known; None is True on a GPU."""
+    tensor_parallel_size: int = 1
+    """Workers that share each layer of the model, each a process."""
+    distributed_executor_backend: str | None = None
+    """`uni` (a worker in the engine core's process), or `mp` (a process for each worker); None is `mp` for several."""
     attention_backend: str | None = None
     """Implementation of the layers' operations: `torch`, `cpu` or `triton`; None chooses by the device."""
     disable_log_stats: bool = True
@@ -223,7 +231,37 @@ class EngineArgs:
             ),
             device_config=device_config,
             ops_choice=choose_ops(self.attention_backend, device_config.device),
+            parallel_config=self.create_parallel_config(model_config, device_config.device),
         )
+
+    def create_parallel_config(self, model_config: ModelConfig, device: torch.device) -> ParallelConfig:
+        """Return the division of the model between workers.
+
+        Raises:
+            EngineError: the heads cannot be divided, or there are too few GPUs.
+        """
+        size = self.tensor_parallel_size
+        backend = self.distributed_executor_backend or ("mp" if size > 1 else "uni")
+        if size > 1 and backend == "uni":
+            raise EngineError(
+                f"LLM: `tensor_parallel_size={size}` needs a process for each worker: "
+                "leave out `distributed_executor_backend`, or give 'mp'."
+            )
+        if (heads := model_config.get_num_attention_heads()) % size:
+            raise EngineError(
+                f"Total number of attention heads ({heads}) must be divisible by tensor parallel size ({size})."
+            )
+        if max(kv_heads := model_config.get_num_kv_heads(), size) % min(kv_heads, size):
+            raise EngineError(
+                f"Total number of key/value heads ({kv_heads}) must be divisible by tensor parallel size ({size}), or "
+                "the size by their number."
+            )
+        if device.type == "cuda":
+            import torch
+
+            if size > (available := torch.cuda.device_count()):
+                raise EngineError(f"LLM: `tensor_parallel_size={size}` needs {size} GPUs, and there are {available}.")
+        return ParallelConfig(size, backend)
 
     def create_model_config(self) -> ModelConfig:
         """Read the checkpoint's configuration and create the model's settings."""

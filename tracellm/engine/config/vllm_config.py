@@ -3,7 +3,7 @@
 `EngineArgs.create_engine_config` makes a `VllmConfig` once, at start-up. Afterwards only `EngineCore` changes it: it
 sets the number of KV cache blocks in `CacheConfig` after measuring the memory.
 
-vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, compilation.
+vLLM: vllm/config/. Left out: LoRA, speculative decoding, quantization, compilation.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "ModelConfig",
     "OpsChoice",
     "OpsReason",
+    "ParallelConfig",
     "SchedulerConfig",
     "VllmConfig",
 ]
@@ -169,6 +170,24 @@ class SchedulerConfig:
         self.encoder_cache_size = self.max_num_batched_tokens
 
 
+@dataclass(frozen=True)
+class ParallelConfig:
+    """Division of the model between workers.
+
+    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: pipeline, data and expert parallelism, several machines.
+    """
+
+    tensor_parallel_size: int = 1
+    """Workers that share each layer."""
+    distributed_executor_backend: str = "uni"
+    """`uni`: one worker in the engine core's process; `mp`: a process for each worker."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers."""
+        return self.tensor_parallel_size
+
+
 @dataclass
 class DeviceConfig:
     """Device that the model runs on."""
@@ -203,6 +222,7 @@ class VllmConfig:
     scheduler_config: SchedulerConfig
     device_config: DeviceConfig
     ops_choice: OpsChoice = OpsChoice()
+    parallel_config: ParallelConfig = ParallelConfig()
 
     def with_hf_config(self, hf_config: PretrainedConfig) -> VllmConfig:
         """Return a copy for a part of the model, with the part's config."""

@@ -72,12 +72,12 @@ class EngineCore:
         )
 
     def _initialize_kv_caches(self, vllm_config: VllmConfig) -> KVCacheConfig:
-        """Measure the memory, divide it into blocks, and have the worker allocate them."""
-        kv_cache_spec = self.model_executor.get_kv_cache_specs()[0]
-        available_memory = self.model_executor.determine_available_memory()[0]
-        kv_cache_config = kv_cache_utils.get_kv_cache_config(vllm_config, kv_cache_spec, available_memory)
-        self.model_executor.initialize_from_config([kv_cache_config])
-        return kv_cache_config
+        """Measure the memory, divide it into blocks, and have the workers allocate them."""
+        kv_cache_specs = self.model_executor.get_kv_cache_specs()
+        available_memory = self.model_executor.determine_available_memory()
+        kv_cache_configs = kv_cache_utils.get_kv_cache_configs(vllm_config, kv_cache_specs, available_memory)
+        self.model_executor.initialize_from_config(kv_cache_configs)
+        return kv_cache_configs[0]
 
     def preprocess_add_request(self, request: EngineCoreRequest) -> Request:
         """Create the scheduler's `Request` with its block hashes, and start to compile its grammar, if it has one.
@@ -107,6 +107,10 @@ class EngineCore:
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         return self.scheduler.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        """End the workers."""
+        self.model_executor.shutdown()
 
     def get_supported_tasks(self) -> tuple[str, ...]:
         """Return the tasks of the model."""

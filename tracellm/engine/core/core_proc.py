@@ -25,6 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,6 @@ from tracellm.engine.ipc.launch import (
     ENGINE_CORE_DEAD,
     EngineHandshakeMetadata,
     EngineZmqAddresses,
-    end_with_parent,
     engine_identity,
     failed_message,
     ready_message,
@@ -54,6 +54,7 @@ from tracellm.engine.ipc.messages import (
     UtilityResult,
 )
 from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
+from tracellm.engine.ipc.spawn import end_with_parent
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
@@ -239,7 +240,7 @@ class EngineCoreProc(EngineCore):
         signal.signal(signal.SIGTERM, handle_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by `CoreEngineProcManager.start`
-        end_with_parent(directory)
+        end_with_parent(partial(remove_socket_directory, directory))
         try:
             engine_core = EngineCoreProc(**settings)
             if shutdown_requested:
@@ -328,12 +329,13 @@ class EngineCoreProc(EngineCore):
         self.output_thread.join(_LINGER_MS / 1000 + 1)
 
     def shutdown(self) -> None:
-        """End both threads."""
+        """End both threads and the workers."""
         self.output_queue.put_nowait(None)
         self._stop_sender.close()
         for thread in (self.input_thread, self.output_thread):
             thread.join(_LINGER_MS / 1000 + 1)
         self._stop_receiver.close()
+        super().shutdown()
 
     # -- the threads --------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 At start-up an executor loads the model, reports the layout of the KV cache and the available memory, and creates the
 cache. In each step the engine core calls `execute_model`, then `sample_tokens`.
 
-vLLM: vllm/v1/executor/abstract.py::Executor. Left out: profiling, sleeping, LoRA, executors of several processes.
+vLLM: vllm/v1/executor/abstract.py::Executor. Left out: profiling, sleeping, LoRA.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ class Executor(ABC):
 
     @staticmethod
     def get_class(vllm_config: VllmConfig) -> type[Executor]:
-        """Return the executor class for this configuration: `UniProcExecutor`, the only one so far."""
+        """Return the executor class for this configuration."""
+        if vllm_config.parallel_config.distributed_executor_backend == "mp":
+            from tracellm.engine.executor.multiproc_executor import MultiprocExecutor
+
+            return MultiprocExecutor
         from tracellm.engine.executor.uniproc_executor import UniProcExecutor
 
         return UniProcExecutor
@@ -43,8 +47,8 @@ class Executor(ABC):
 
     @property
     def max_concurrent_batches(self) -> int:
-        """The largest number of steps in flight."""
-        return 1
+        """The largest number of steps in flight: with asynchronous scheduling one running, and one being prepared."""
+        return 2 if self.vllm_config.scheduler_config.async_scheduling else 1
 
     @abstractmethod
     def _init_executor(self) -> None:
@@ -67,6 +71,10 @@ class Executor(ABC):
     def initialize_from_config(self, kv_cache_configs: list[KVCacheConfig]) -> None:
         """Create the KV cache of each worker, from one configuration per worker."""
         self.collective_rpc("initialize_from_config", args=(kv_cache_configs,))
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End the workers; nothing can be called after it."""
 
     @abstractmethod
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:

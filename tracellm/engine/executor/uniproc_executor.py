@@ -52,10 +52,8 @@ class UniProcExecutor(Executor):
         self.driver_worker.init_device()
         self.driver_worker.load_model()
 
-    @property
-    def max_concurrent_batches(self) -> int:
-        """Two with asynchronous scheduling (one running, one being prepared), otherwise one."""
-        return 2 if self.vllm_config.scheduler_config.async_scheduling else 1
+    def shutdown(self) -> None:
+        """Do nothing: the worker is an object of this process."""
 
     def collective_rpc(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

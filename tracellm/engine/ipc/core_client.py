@@ -182,4 +182,5 @@ class InprocClient(EngineCoreClient):
         return self.engine_core.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        """Do nothing: the engine core is an ordinary object."""
+        """End the workers, if they are processes."""
+        self.engine_core.shutdown()

@@ -14,21 +14,13 @@ folder for temporary files.
 from __future__ import annotations
 
 import asyncio
-import io
 import multiprocessing
-import os
 import pickle
 import shutil
 import signal
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess, set_spawning_popen
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +43,7 @@ from tracellm.engine.core.kv_cache.kv_cache_interface import (
     SlidingWindowSpec,
 )
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
+from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, sigint_blocked
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
@@ -61,7 +54,6 @@ __all__ = [
     "CoreEngineProcManager",
     "EngineHandshakeMetadata",
     "EngineZmqAddresses",
-    "end_with_parent",
     "engine_identity",
     "failed_message",
     "make_socket_directory",
@@ -88,50 +80,6 @@ _MAX_DIRECTORY_LENGTH = 70
 # -- the process ------------------------------------------------------------------------------------------------------
 
 
-class _Popen(popen_spawn_posix.Popen):
-    """Spawns a process that does not import this program's script.
-
-    The standard library sends the name of the script, and the new process imports it. Scripts that use multiprocessing
-    therefore need `if __name__ == "__main__":`. `_launch` is the standard library's, without the script's name; there
-    is no option for that.
-    """
-
-    def _launch(self, process_obj: BaseProcess) -> None:
-        tracker_fd = resource_tracker.getfd()
-        assert tracker_fd is not None
-        preparation_data = spawn.get_preparation_data(process_obj.name)
-        preparation_data.pop("init_main_from_name", None)
-        preparation_data.pop("init_main_from_path", None)
-        message = io.BytesIO()
-        set_spawning_popen(self)
-        try:
-            reduction.dump(preparation_data, message)
-            reduction.dump(process_obj, message)
-        finally:
-            set_spawning_popen(None)
-
-        # One end of each pipe stays open in each process: the other end becomes readable when that process ends.
-        parent_r, child_w = os.pipe()
-        child_r, parent_w = os.pipe()
-        self.sentinel = parent_r
-        self.finalizer = util.Finalize(self, util.close_fds, (parent_r, parent_w))  # type: ignore[attr-defined]
-        try:
-            command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
-            executable = os.fsencode(spawn.get_executable())
-            self.pid = util.spawnv_passfds(executable, command, [tracker_fd, child_r, child_w])
-            with open(parent_w, "wb", closefd=False) as file:
-                file.write(message.getbuffer())
-        finally:
-            os.close(child_r)
-            os.close(child_w)
-
-
-class _EngineProcess(SpawnProcess):
-    @staticmethod
-    def _Popen(process_obj: BaseProcess) -> _Popen:
-        return _Popen(process_obj)
-
-
 class CoreEngineProcManager:
     """The process of the engine core, from its start to its end. Owned by the client."""
 
@@ -153,7 +101,7 @@ class CoreEngineProcManager:
             "log_stats": log_stats,
             "engine_index": 0,
         }
-        self.process = _EngineProcess(
+        self.process = EngineProcess(
             target=_engine_core_process,
             name="EngineCore_0",
             args=(pickle.dumps(settings), directory, torch.get_num_threads()),
@@ -172,7 +120,7 @@ class CoreEngineProcManager:
                 "Process(daemon=False)."
             )
         # A process that is interrupted here leaves a child without its work, which ends with a traceback.
-        with deferred_interrupts(), deferred_interrupts(signal.SIGTERM), _sigint_blocked():
+        with deferred_interrupts(), deferred_interrupts(signal.SIGTERM), sigint_blocked():
             self.process.start()
 
     @property
@@ -187,16 +135,8 @@ class CoreEngineProcManager:
         return self.describe_end()
 
     def describe_end(self) -> str:
-        """Return how the process ended, as a predicate: `was killed by SIGKILL`, `ended with exit code 1`."""
-        code = self.process.exitcode
-        if code == 0:
-            return "was ended by SIGTERM"  # nothing else ends it with 0
-        if code is None or code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            return f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was killed by signal {-code}"
+        """See `describe_exit`."""
+        return describe_exit(self.process)
 
     def close(self) -> None:
         """End the process: by SIGTERM, then by SIGKILL after a timeout or a Ctrl-C. Return when it has ended."""
@@ -223,20 +163,6 @@ def _engine_core_process(pickled_settings: bytes, directory: str, num_threads: i
     if torch.get_num_threads() != num_threads:  # it determines the order of sums, and so their last bits
         torch.set_num_threads(num_threads)
     EngineCoreProc.run_engine_core(directory=directory, **settings)
-
-
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT for a process started inside, because Ctrl-C reaches all processes of a terminal.
-
-    A child inherits blocked signals. `EngineCoreProc.run_engine_core` ignores this one and unblocks it.
-    """
-    resource_tracker.ensure_running()  # started on demand, which would unblock the signal
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 # -- the handshake ----------------------------------------------------------------------------------------------------
@@ -386,17 +312,3 @@ def remove_socket_directory(directory: str) -> None:
     """Remove the directory of the sockets, unless the other process has done so."""
     if Path(directory).is_dir():
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def end_with_parent(directory: str) -> None:
-    """Start a thread that ends this process, and removes the directory of the sockets, when the parent dies."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        remove_socket_directory(directory)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="EndWithParent", daemon=True).start()

@@ -2,15 +2,18 @@
 
 "GPU" is vLLM's name. Without CUDA this worker runs on the CPU; vLLM has a subclass for that, CPUWorker.
 
-vLLM: vllm/v1/worker/gpu_worker.py::Worker, called GPUWorker in older documents. Left out: distributed
-initialization, LoRA, sleeping, profiling, warm-up.
+vLLM: vllm/v1/worker/gpu_worker.py::Worker, called GPUWorker in older documents. Left out: LoRA, sleeping, profiling,
+warm-up.
 """
+
+from dataclasses import replace
 
 import torch
 
-from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.config.vllm_config import DeviceConfig, VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
 from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
+from tracellm.engine.distributed.parallel_state import init_distributed_environment, initialize_model_parallel
 from tracellm.engine.worker import memory
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
@@ -23,18 +26,42 @@ class Worker:
 
     model_runner: GPUModelRunner
 
-    def __init__(self, vllm_config: VllmConfig) -> None:
+    def __init__(
+        self, vllm_config: VllmConfig, local_rank: int = 0, rank: int = 0, distributed_init_method: str = ""
+    ) -> None:
+        """Store the configuration.
+
+        Args:
+            vllm_config: the engine's.
+            local_rank: index among the workers of this machine, and of the worker's GPU.
+            rank: index among all workers.
+            distributed_init_method: where several workers meet; see `init_distributed_environment`.
+        """
+        self.local_rank = local_rank
+        self.rank = rank
+        self.distributed_init_method = distributed_init_method
+        if local_rank and vllm_config.device_config.device.type == "cuda":
+            vllm_config = replace(vllm_config, device_config=DeviceConfig(torch.device("cuda", local_rank)))
         self.vllm_config = vllm_config
         self.device = vllm_config.device_config.device
 
+    @property
+    def is_driver_worker(self) -> bool:
+        """Whether this is the first worker of its tensor parallel group."""
+        return self.rank % self.vllm_config.parallel_config.tensor_parallel_size == 0
+
     def init_device(self) -> None:
-        """Select the device, and make the model runner for it.
+        """Select the device, join the other workers, and make the model runner.
 
         Raises:
             EngineError: the memory cannot hold the inputs of the largest possible step.
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+        if (world_size := self.vllm_config.parallel_config.world_size) > 1:
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            init_distributed_environment(world_size, self.rank, self.distributed_init_method, backend)
+            initialize_model_parallel(self.vllm_config.parallel_config.tensor_parallel_size)
         with memory.explain_out_of_memory(self.vllm_config.scheduler_config):
             self.model_runner = GPUModelRunner(self.vllm_config, self.device)
 

@@ -2,7 +2,7 @@
 
 In a run's life: the executor makes it at start-up, and every step's calls go through it.
 
-vLLM: vllm/v1/worker/worker_base.py::WorkerWrapperBase. Left out: ranks, environment variables, other worker classes.
+vLLM: vllm/v1/worker/worker_base.py::WorkerWrapperBase. Left out: environment variables, other worker classes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,23 @@ class WorkerWrapperBase:
 
     worker: Worker
 
-    def __init__(self, vllm_config: VllmConfig, rpc_rank: int = 0) -> None:
-        """Store the configuration; `rpc_rank` is the worker's index among the executor's workers."""
+    def __init__(self, vllm_config: VllmConfig, rpc_rank: int = 0, distributed_init_method: str = "") -> None:
+        """Store the configuration.
+
+        Args:
+            vllm_config: the engine's.
+            rpc_rank: index of the worker among the executor's, its rank.
+            distributed_init_method: where several workers meet; see `init_distributed_environment`.
+        """
         self.vllm_config = vllm_config
         self.rpc_rank = rpc_rank
+        self.distributed_init_method = distributed_init_method
 
     def init_worker(self) -> None:
         """Make the worker, which imports PyTorch."""
         from tracellm.engine.worker.gpu_worker import Worker
 
-        self.worker = Worker(self.vllm_config)
+        self.worker = Worker(self.vllm_config, self.rpc_rank, self.rpc_rank, self.distributed_init_method)
 
     def init_device(self) -> None:
         """See `Worker.init_device`."""

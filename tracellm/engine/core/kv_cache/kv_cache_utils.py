@@ -40,6 +40,7 @@ __all__ = [
     "get_block_hash",
     "get_bytes_per_block",
     "get_kv_cache_config",
+    "get_kv_cache_configs",
     "get_kv_cache_groups",
     "get_max_num_blocks",
     "get_num_blocks_alone",
@@ -421,6 +422,27 @@ def check_enough_kv_cache_memory(
     )
 
 
+def get_kv_cache_configs(
+    vllm_config: VllmConfig, kv_cache_specs: list[dict[str, AttentionSpec]], available_memory: list[int]
+) -> list[KVCacheConfig]:
+    """Return the KV cache of each worker, from its layers and its available bytes: as many blocks as fit into each.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::get_kv_cache_configs.
+
+    Raises:
+        EngineError: see `get_kv_cache_config`.
+    """
+    configs = [
+        get_kv_cache_config(vllm_config, specs, memory)
+        for specs, memory in zip(kv_cache_specs, available_memory, strict=True)
+    ]
+    fewest = min(config.num_blocks for config in configs)
+    return [
+        KVCacheConfig(fewest, get_kv_cache_tensors(config.kv_cache_groups, fewest), config.kv_cache_groups)
+        for config in configs
+    ]
+
+
 def get_kv_cache_config(
     vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec], available_memory: int
 ) -> KVCacheConfig:
@@ -429,7 +451,7 @@ def get_kv_cache_config(
     As in vLLM 0.11.1, the override may be too small for a request of `max_model_len` tokens; `check_request_fits` then
     rejects longer requests.
 
-    vLLM: vllm/v1/core/kv_cache_utils.py::get_kv_cache_configs (there for several workers).
+    vLLM: vllm/v1/core/kv_cache_utils.py::get_kv_cache_config_from_groups.
 
     Args:
         vllm_config: for `max_model_len` and `num_gpu_blocks_override`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.core.request import Request
 from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason
@@ -83,9 +83,12 @@ class CachedRequestData:
     def all_token_ids(self) -> dict[str, list[int]]:
         """Prompt and generated tokens of each request that was not in the previous step.
 
-        Copied when read: our model runner keeps the tokens.
+        Copied when read: our model runner keeps the tokens, so they are not sent to other processes.
         """
         return self.copy_token_ids()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduce(self, copy_token_ids=dict)
 
 
 @dataclass(slots=True)
@@ -125,6 +128,15 @@ class SchedulerOutput:
         request.
         """
         return self.count_common_prefix_blocks()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduce(self, count_common_prefix_blocks=list)
+
+
+def _reduce(output: Any, **constructors: type) -> tuple[Any, ...]:
+    """Return what pickle sends to workers: the fields, without those that the scheduler computes when they are read."""
+    values = {name: getattr(output, name) for name in output.__slots__} | constructors
+    return type(output), tuple(values.values())
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from tracellm.engine.attention.encoder_attention import EncoderAttentionMetadata
 from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.attention import MultiHeadAttention
 from tracellm.engine.model_executor.layers.linear import QKVParallelLinear, ReplicatedLinear
-from tracellm.engine.model_executor.layers.vocab_embedding import VocabParallelEmbedding
+from tracellm.engine.model_executor.layers.vocab_embedding import Embedding
 
 if TYPE_CHECKING:
     from transformers import CLIPVisionConfig
@@ -45,7 +45,7 @@ class CLIPVisionEmbeddings(nn.Module):
         self.patch_embedding = ReplicatedLinear(
             config.num_channels * config.patch_size**2, config.hidden_size, bias=False
         )
-        self.position_embedding = VocabParallelEmbedding(num_patches + 1, config.hidden_size)
+        self.position_embedding = Embedding(num_patches + 1, config.hidden_size)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         """Return [N, patches + 1, hidden] for N images [N, channels, image_size, image_size].
@@ -70,7 +70,9 @@ class CLIPAttention(nn.Module):
         super().__init__()
         num_heads = config.num_attention_heads
         head_size = config.hidden_size // num_heads
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_heads, bias=True)
+        self.qkv_proj = QKVParallelLinear(
+            config.hidden_size, head_size, num_heads, num_heads, bias=True, disable_tp=True
+        )
         self.out_proj = ReplicatedLinear(config.hidden_size, config.hidden_size, bias=True)
         self.attn = MultiHeadAttention(num_heads, head_size, head_size**-0.5)
 

@@ -17,7 +17,11 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.activation import GeluAndMul
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.layernorm import GemmaRMSNorm
-from tracellm.engine.model_executor.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear
+from tracellm.engine.model_executor.layers.linear import (
+    MergedColumnParallelLinear,
+    QKVParallelLinear,
+    RowParallelLinear,
+)
 from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.model_executor.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
@@ -31,7 +35,7 @@ class Gemma2MLP(nn.Module):
     def __init__(self, config: Gemma2Config) -> None:
         super().__init__()
         self.gate_up_proj = MergedColumnParallelLinear(config.hidden_size, [config.intermediate_size] * 2, bias=False)
-        self.down_proj = ReplicatedLinear(config.intermediate_size, config.hidden_size, bias=False)
+        self.down_proj = RowParallelLinear(config.intermediate_size, config.hidden_size, bias=False)
         self.act_fn = GeluAndMul()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,11 +49,12 @@ class Gemma2Attention(nn.Module):
 
     def __init__(self, config: Gemma2Config, rotary_emb: RotaryEmbedding, prefix: str) -> None:
         super().__init__()
-        num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        total_heads, total_kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_size, bias = rotary_emb.head_size, config.attention_bias
+        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, total_heads, total_kv_heads, bias=bias)
+        num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
         self.q_size, self.kv_size = num_heads * head_size, num_kv_heads * head_size
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=bias)
-        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=bias)
+        self.o_proj = RowParallelLinear(total_heads * head_size, config.hidden_size, bias=bias)
         self.rotary_emb = rotary_emb
         self.attn = Attention(
             num_heads,

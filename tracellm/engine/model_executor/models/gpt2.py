@@ -15,8 +15,8 @@ from transformers import GPT2Config
 
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.attention import Attention
-from tracellm.engine.model_executor.layers.linear import QKVParallelLinear, ReplicatedLinear
-from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.model_executor.layers.linear import ColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from tracellm.engine.model_executor.layers.vocab_embedding import Embedding, ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.model_executor.models.utils import CausalLM, check_config, load_parameters
 
 __all__ = ["GPT2MLP", "GPT2Attention", "GPT2Block", "GPT2LMHeadModel", "GPT2Model"]
@@ -27,10 +27,11 @@ class GPT2Attention(nn.Module):
 
     def __init__(self, config: GPT2Config, prefix: str) -> None:
         super().__init__()
-        hidden_size, num_heads = config.hidden_size, config.num_attention_heads
-        head_size = hidden_size // num_heads
-        self.c_attn = QKVParallelLinear(hidden_size, head_size, num_heads, num_heads, bias=True)
-        self.c_proj = ReplicatedLinear(hidden_size, hidden_size, bias=True)
+        hidden_size, total_heads = config.hidden_size, config.num_attention_heads
+        head_size = hidden_size // total_heads
+        self.c_attn = QKVParallelLinear(hidden_size, head_size, total_heads, total_heads, bias=True)
+        num_heads = self.c_attn.num_heads
+        self.c_proj = RowParallelLinear(hidden_size, hidden_size, bias=True)
         self.attn = Attention(num_heads, head_size, head_size**-0.5, num_heads, prefix=f"{prefix}.attn")
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -45,8 +46,8 @@ class GPT2MLP(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         intermediate_size = config.n_inner or 4 * config.hidden_size
-        self.c_fc = ReplicatedLinear(config.hidden_size, intermediate_size, bias=True)
-        self.c_proj = ReplicatedLinear(intermediate_size, config.hidden_size, bias=True)
+        self.c_fc = ColumnParallelLinear(config.hidden_size, intermediate_size, bias=True)
+        self.c_proj = RowParallelLinear(intermediate_size, config.hidden_size, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [T, hidden] for [T, hidden]."""
@@ -76,7 +77,7 @@ class GPT2Model(nn.Module):
         super().__init__()
         config = vllm_config.model_config.hf_config
         self.wte = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
-        self.wpe = VocabParallelEmbedding(config.max_position_embeddings, config.hidden_size)
+        self.wpe = Embedding(config.max_position_embeddings, config.hidden_size)
         self.h = nn.ModuleList(GPT2Block(config, prefix=f"{prefix}.h.{i}") for i in range(config.num_hidden_layers))
         self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
 

@@ -15,8 +15,13 @@ from transformers import OPTConfig
 
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.attention import Attention
-from tracellm.engine.model_executor.layers.linear import QKVParallelLinear, ReplicatedLinear
-from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.model_executor.layers.linear import (
+    ColumnParallelLinear,
+    QKVParallelLinear,
+    ReplicatedLinear,
+    RowParallelLinear,
+)
+from tracellm.engine.model_executor.layers.vocab_embedding import Embedding, ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.model_executor.models.utils import CausalLM, check_config, load_parameters
 
 __all__ = [
@@ -29,7 +34,7 @@ __all__ = [
 ]
 
 
-class OPTLearnedPositionalEmbedding(VocabParallelEmbedding):
+class OPTLearnedPositionalEmbedding(Embedding):
     """One vector for each position; the table's first two rows are unused."""
 
     OFFSET = 2
@@ -47,10 +52,13 @@ class OPTAttention(nn.Module):
 
     def __init__(self, config: OPTConfig, prefix: str) -> None:
         super().__init__()
-        num_heads = config.num_attention_heads
-        head_size = config.hidden_size // num_heads
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_heads, bias=config.enable_bias)
-        self.out_proj = ReplicatedLinear(config.hidden_size, config.hidden_size, bias=config.enable_bias)
+        total_heads = config.num_attention_heads
+        head_size = config.hidden_size // total_heads
+        self.qkv_proj = QKVParallelLinear(
+            config.hidden_size, head_size, total_heads, total_heads, bias=config.enable_bias
+        )
+        num_heads = self.qkv_proj.num_heads
+        self.out_proj = RowParallelLinear(config.hidden_size, config.hidden_size, bias=config.enable_bias)
         self.attn = Attention(num_heads, head_size, head_size**-0.5, num_heads, prefix=f"{prefix}.attn")
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -68,8 +76,8 @@ class OPTDecoderLayer(nn.Module):
         affine = config.layer_norm_elementwise_affine
         self.self_attn = OPTAttention(config, prefix=f"{prefix}.self_attn")
         self.self_attn_layer_norm = nn.LayerNorm(config.hidden_size, elementwise_affine=affine)
-        self.fc1 = ReplicatedLinear(config.hidden_size, config.ffn_dim, bias=config.enable_bias)
-        self.fc2 = ReplicatedLinear(config.ffn_dim, config.hidden_size, bias=config.enable_bias)
+        self.fc1 = ColumnParallelLinear(config.hidden_size, config.ffn_dim, bias=config.enable_bias)
+        self.fc2 = RowParallelLinear(config.ffn_dim, config.hidden_size, bias=config.enable_bias)
         self.final_layer_norm = nn.LayerNorm(config.hidden_size, elementwise_affine=affine)
 
     def forward(self, hidden_states: Tensor) -> Tensor:

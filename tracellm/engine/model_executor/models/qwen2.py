@@ -7,7 +7,7 @@ built the same way, and some on this one (Llama, Qwen3).
 Layers may have a sliding window (`use_sliding_window` and `max_window_layers` in config.json), as in transformers;
 vLLM 0.11.1 refuses such a model.
 
-vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline and tensor parallelism, quantization.
+vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline parallelism, quantization.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from tracellm.engine.model_executor.layers.activation import SiluAndMul
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.forward_context import get_shared_attention_metadata
 from tracellm.engine.model_executor.layers.layernorm import RMSNorm
-from tracellm.engine.model_executor.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear
+from tracellm.engine.model_executor.layers.linear import (
+    MergedColumnParallelLinear,
+    QKVParallelLinear,
+    RowParallelLinear,
+)
 from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.model_executor.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
@@ -41,7 +45,7 @@ class Qwen2MLP(nn.Module):
         super().__init__()
         hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
         self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias=bias)
-        self.down_proj = ReplicatedLinear(intermediate_size, hidden_size, bias=bias)
+        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias=bias)
         self.act_fn = SiluAndMul()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -62,11 +66,12 @@ class Qwen2Attention(nn.Module):
         o_bias: bool = False,
     ) -> None:
         super().__init__()
-        num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        total_heads, total_kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_size = rotary_emb.head_size
+        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, total_heads, total_kv_heads, bias=qkv_bias)
+        num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
         self.q_size, self.kv_size = num_heads * head_size, num_kv_heads * head_size
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=qkv_bias)
-        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=o_bias)
+        self.o_proj = RowParallelLinear(total_heads * head_size, config.hidden_size, bias=o_bias)
         self.rotary_emb = rotary_emb
         self.attn = Attention(
             num_heads,

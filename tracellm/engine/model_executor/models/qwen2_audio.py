@@ -22,7 +22,7 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.attention import MultiHeadAttention
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
-from tracellm.engine.model_executor.layers.vocab_embedding import VocabParallelEmbedding
+from tracellm.engine.model_executor.layers.vocab_embedding import Embedding
 from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal, init_language_model
 from tracellm.engine.model_executor.models.utils import load_parameters, rename_weights
 
@@ -82,7 +82,7 @@ class Qwen2AudioEncoder(nn.Module):
         self.max_frames = 2 * config.max_source_positions
         self.conv1 = nn.Conv1d(config.num_mel_bins, config.d_model, kernel_size=3, padding=1)
         self.conv2 = nn.Conv1d(config.d_model, config.d_model, kernel_size=3, stride=2, padding=1)
-        self.embed_positions = VocabParallelEmbedding(config.max_source_positions, config.d_model)
+        self.embed_positions = Embedding(config.max_source_positions, config.d_model)
         self.layers = nn.ModuleList(Qwen2AudioEncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
 

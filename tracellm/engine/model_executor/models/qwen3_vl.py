@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from tracellm.engine.attention.encoder_attention import EncoderAttentionMetadata
 from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
-from tracellm.engine.model_executor.layers.vocab_embedding import VocabParallelEmbedding
+from tracellm.engine.model_executor.layers.vocab_embedding import Embedding
 from tracellm.engine.model_executor.models.qwen2_vl import (
     Qwen2VisionAttention,
     Qwen2VisionPatchEmbed,
@@ -101,7 +101,7 @@ class Qwen3_VisionTransformer(nn.Module):
         self.num_grid_per_side = int(config.num_position_embeddings**0.5)
         self.deepstack_visual_indexes = list(config.deepstack_visual_indexes)
         self.patch_embed = Qwen2VisionPatchEmbed(config, config.hidden_size, bias=True)
-        self.pos_embed = VocabParallelEmbedding(config.num_position_embeddings, config.hidden_size)
+        self.pos_embed = Embedding(config.num_position_embeddings, config.hidden_size)
         self.rotary_pos_emb = Qwen2VisionRotaryEmbedding(config, config.hidden_size // config.num_heads)
         self.blocks = nn.ModuleList(Qwen3_VisionBlock(config, self.rotary_pos_emb) for _ in range(config.depth))
         self.merger = Qwen3_VisionPatchMerger(config, use_postshuffle_norm=False)

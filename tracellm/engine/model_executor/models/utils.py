@@ -7,14 +7,13 @@ vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWe
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.config.vllm_config import VllmConfig
-from tracellm.engine.model_executor.layers.linear import MergedColumnParallelLinear
 
 __all__ = [
     "CausalLM",
@@ -124,6 +123,8 @@ def flatten_weight(weights: Iterable[tuple[str, Tensor]], name: str) -> Iterator
 def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], ignore: tuple[str, ...] = ()) -> int:
     """Copy each checkpoint tensor into its parameter, or its rows of a merged parameter; return their number.
 
+    With tensor parallelism only this worker's part is copied, so only that is read from a memory-mapped file.
+
     Names that begin or end with one of `ignore` are skipped: tensors that the model computes itself.
 
     Raises:
@@ -148,12 +149,13 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
                 f"The checkpoint's tensor {name} holds {tensor.dtype}, not numbers of 16 bits or more: "
                 "quantized checkpoints are not supported."
             )
-        target.copy_(tensor)
-        if not all(extreme.isfinite() for extreme in target.aminmax()):  # NaN anywhere makes both extremes NaN
-            raise ModelLoadError(
-                f"The checkpoint's tensor {name} holds NaN or infinity in {target.dtype}: it is damaged, or its "
-                "numbers are beyond this dtype's range (then try dtype='bfloat16' or 'float32')."
-            )
+        for part, dim, start in target.parts:
+            part.copy_(tensor.narrow(dim, start, part.shape[dim]))
+            if not all(extreme.isfinite() for extreme in part.aminmax()):  # NaN anywhere makes both extremes NaN
+                raise ModelLoadError(
+                    f"The checkpoint's tensor {name} holds NaN or infinity in {part.dtype}: it is damaged, or its "
+                    "numbers are beyond this dtype's range (then try dtype='bfloat16' or 'float32')."
+                )
     if unexpected:
         raise ModelLoadError(
             f"The checkpoint holds {_format_names(unexpected)} that {type(model).__name__} does not have: "
@@ -164,20 +166,44 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
     return count
 
 
-def _targets(model: CausalLM) -> dict[str, Tensor]:
+class _Target(NamedTuple):
+    """The destination of a checkpoint's tensor.
+
+    Attributes:
+        shape: shape of the tensor.
+        parts: parts of parameters, and the dimension and first index in the tensor of what belongs there.
+    """
+
+    shape: torch.Size
+    parts: list[tuple[Tensor, int, int]]
+
+
+def _targets(model: CausalLM) -> dict[str, _Target]:
     """Return the destination of each tensor that the checkpoint must hold, by name."""
-    targets: dict[str, Tensor] = {}
+    targets: dict[str, _Target] = {}
     for name, parameter in model.named_parameters():
         module_name, kind = name.rsplit(".", 1)
         module = model.get_submodule(module_name)
         parent, _, last = module_name.rpartition(".")
-        if isinstance(module, MergedColumnParallelLinear) and last in model.packed_modules_mapping:
-            parts = parameter.data.split(module.output_sizes)
-            for part_name, part in zip(model.packed_modules_mapping[last], parts, strict=True):
-                targets[f"{parent}.{part_name}.{kind}"] = part
-        else:
-            targets[name] = parameter.data
+        partitions, dim = getattr(module, "partitions", ()), getattr(module, "partition_dim", 0)
+        if not partitions or dim >= parameter.dim():  # the bias of a row-parallel layer is whole
+            targets[name] = _Target(parameter.shape, [(parameter.data, 0, 0)])
+            continue
+        row, first, parts = 0, 0, []
+        for start, size, total in partitions:
+            parts.append((parameter.data.narrow(dim, row, size), dim, first + start))
+            row, first = row + size, first + total
+        if (names := model.packed_modules_mapping.get(last)) is None or len(partitions) == 1:
+            targets[name] = _Target(_resized(parameter.shape, dim, first), parts)
+            continue
+        for part_name, (part, _, _), (start, _, total) in zip(names, parts, partitions, strict=True):
+            shape = _resized(parameter.shape, dim, total)
+            targets[f"{parent}.{part_name}.{kind}"] = _Target(shape, [(part, dim, start)])
     return targets
+
+
+def _resized(shape: torch.Size, dim: int, size: int) -> torch.Size:
+    return torch.Size([*shape[:dim], size, *shape[dim + 1 :]])
 
 
 def _format_names(names: list[str]) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tracellm.engine.attention.backend import AttentionMetadata
+from tracellm.engine.distributed.parallel_state import get_tensor_model_parallel_world_size
 from tracellm.engine.model_executor.ops.cpu.decoder_layers import DecoderLayers
 from tracellm.engine.model_executor.ops.cpu.native import DTYPES, load
 from tracellm.engine.model_executor.ops.torch_ops import TorchOps
@@ -115,6 +116,8 @@ class CpuOps(TorchOps):
     ) -> tuple[Tensor, Tensor] | None:
         """See `Ops.decoder_layers`."""
         if self._library is None or metadata is None or positions.dtype != torch.int64 or positions.dim() != 1:
+            return None
+        if get_tensor_model_parallel_world_size() > 1:  # the layers' sums over workers are in Python
             return None
         if (decoder_layers := self._decoder_layers.get(layers)) is None:
             decoder_layers = self._decoder_layers[layers] = DecoderLayers(layers, self)

@@ -20,6 +20,7 @@ from tracellm.engine.model_executor.ops.cpu.native import DTYPES
 __all__ = ["DecoderLayers"]
 
 _LINEAR = "model_executor.layers.linear.ReplicatedLinear.forward"
+_ROW_LINEAR = "model_executor.layers.linear.RowParallelLinear.forward"
 _RMS_NORM = "model_executor.layers.layernorm.RMSNorm.forward"
 _MODULES = {
     "": "model_executor.models.qwen2.Qwen2DecoderLayer.forward",
@@ -28,12 +29,12 @@ _MODULES = {
     "self_attn.qkv_proj": _LINEAR,
     "self_attn.rotary_emb": "model_executor.layers.rotary_embedding.RotaryEmbedding.forward",
     "self_attn.attn": "model_executor.layers.attention.Attention.forward",
-    "self_attn.o_proj": _LINEAR,
+    "self_attn.o_proj": _ROW_LINEAR,
     "post_attention_layernorm": _RMS_NORM,
     "mlp": "model_executor.models.qwen2.Qwen2MLP.forward",
     "mlp.gate_up_proj": _LINEAR,
     "mlp.act_fn": "model_executor.layers.activation.SiluAndMul.forward",
-    "mlp.down_proj": _LINEAR,
+    "mlp.down_proj": _ROW_LINEAR,
 }
 """Modules of a decoder layer, and the functions that layers.cpp replaces."""
 _OPS = ("linear", "rms_norm", "fused_add_rms_norm", "rotary_embedding", "silu_and_mul")

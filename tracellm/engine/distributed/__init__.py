@@ -1,0 +1,1 @@
+"""Groups of workers, and the messages between them."""

@@ -1,0 +1,285 @@
+"""The executor with a process for each worker.
+
+`collective_rpc` sends a method's name and arguments to all workers, and each calls the method in its busy loop. In a
+step only the output rank returns the result. A worker that dies, or that raises, ends all of them, and its own error
+goes to the caller.
+
+vLLM: vllm/v1/executor/multiproc_executor.py, with the same names. vLLM broadcasts over a queue in shared memory
+(vllm/distributed/device_communicators/shm_broadcast.py); here a call is pickled once and sent over a pipe to each
+worker. Left out: several machines.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from tracellm.engine.config.errors import EngineDeadError, EngineError, format_error
+from tracellm.engine.config.libraries import import_libraries
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, sigint_blocked
+from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
+from tracellm.engine.worker.worker_base import WorkerWrapperBase
+
+if TYPE_CHECKING:
+    from tracellm.engine.config.vllm_config import VllmConfig
+    from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
+
+__all__ = ["MultiprocExecutor", "WorkerProc", "WorkerProcHandle"]
+
+logger = logging.getLogger(__name__)
+
+_END_TIMEOUT = 5.0
+"""Seconds that a worker has to end by itself."""
+_DEATH_TIMEOUT = 1.0
+"""Seconds after a worker's error in which the death of another one is taken for its cause."""
+_POLL_INTERVAL = 0.2
+"""Seconds between checks for signals while waiting for the workers."""
+
+
+@dataclass(frozen=True)
+class WorkerProcHandle:
+    """One worker as the executor has it."""
+
+    process: EngineProcess
+    rank: int
+    connection: Connection
+    """Calls to the worker, and its responses."""
+
+
+class FutureWrapper(Future[Any]):
+    """The response to a call; `result` waits for it, and for those to earlier calls."""
+
+    def __init__(self, executor: MultiprocExecutor, output_rank: int | None) -> None:
+        super().__init__()
+        self.executor = executor
+        self.output_rank = output_rank
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the output rank's result, or all of them in the order of ranks; the timeout is ignored.
+
+        Raises:
+            EngineError: a worker's own error.
+            EngineDeadError: a worker died.
+        """
+        if not self.done():
+            self.executor.wait_for(self)
+        return super().result()
+
+
+class MultiprocExecutor(Executor):
+    """Executor with a process for each worker."""
+
+    output_rank = 0
+    """Worker that returns the results of steps: the first one of the last pipeline stage."""
+
+    def _init_executor(self) -> None:
+        parallel_config = self.vllm_config.parallel_config
+        self.world_size = parallel_config.world_size
+        self.futures: deque[FutureWrapper] = deque()
+        self.workers: list[WorkerProcHandle] = []
+        self.is_failed = False
+        self._directory = tempfile.mkdtemp(prefix="tracellm-workers-")
+        self._finalizer = weakref.finalize(self, _end_workers, self.workers, self._directory)
+        self._start_workers()
+        self.collective_rpc("load_model")
+
+    def _start_workers(self) -> None:
+        import torch
+
+        num_threads = max(1, torch.get_num_threads() // self.world_size)
+        distributed_init_method = f"file://{self._directory}/rendezvous"
+        for rank in range(self.world_size):
+            own, workers_own = Pipe()
+            settings = pickle.dumps((self.vllm_config, rank, distributed_init_method))
+            process = EngineProcess(
+                target=_worker_process, name=f"Worker_TP{rank}", args=(settings, workers_own, num_threads)
+            )
+            self.workers.append(WorkerProcHandle(process, rank, own))
+            with sigint_blocked():
+                process.start()
+            workers_own.close()
+        self.futures.append(started := FutureWrapper(self, None))
+        started.result()
+
+    def collective_rpc(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        non_block: bool = False,
+        unique_reply_rank: int | None = None,
+    ) -> Any:
+        """Call a method of every worker.
+
+        Returns:
+            The results in the order of ranks; only that of `unique_reply_rank`, if it is given. With `non_block`, a
+            future of them.
+
+        Raises:
+            EngineError: a worker's own error.
+            EngineDeadError: a worker died.
+        """
+        if self.is_failed:
+            raise EngineDeadError("The workers have ended.")
+        message = io.BytesIO()
+        pickle.Pickler(message, pickle.HIGHEST_PROTOCOL).dump((method, args, kwargs or {}, unique_reply_rank))
+        for worker in self.workers:
+            try:
+                worker.connection.send_bytes(message.getbuffer())
+            except OSError:
+                self._fail(self._death(worker))
+        self.futures.append(future := FutureWrapper(self, unique_reply_rank))
+        return future if non_block else future.result()
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        """Compute one step up to the logits."""
+        output: ModelRunnerOutput | None = self.collective_rpc(
+            "execute_model", args=(scheduler_output,), unique_reply_rank=self.output_rank
+        )
+        return output
+
+    def sample_tokens(
+        self, grammar_output: GrammarOutput | None, non_block: bool = False
+    ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
+        """Sample from these logits on every worker; with `non_block`, return a future."""
+        output: ModelRunnerOutput | Future[ModelRunnerOutput] = self.collective_rpc(
+            "sample_tokens", args=(grammar_output,), non_block=non_block, unique_reply_rank=self.output_rank
+        )
+        return output
+
+    def wait_for(self, future: FutureWrapper) -> None:
+        """Receive the responses to all calls up to `future`."""
+        while not future.done():
+            oldest = self.futures.popleft()
+            ranks = range(self.world_size) if oldest.output_rank is None else [oldest.output_rank]
+            results = self._receive(ranks)
+            oldest.set_result(results if oldest.output_rank is None else results[0])
+
+    def _receive(self, ranks: Sequence[int]) -> list[Any]:
+        """Return the next result of each of these workers. The others only send errors."""
+        results: dict[int, Any] = {}
+        sources: dict[Any, WorkerProcHandle] = {worker.connection: worker for worker in self.workers}
+        sources |= {worker.process.sentinel: worker for worker in self.workers}
+        while len(results) < len(ranks):
+            ready = wait(
+                [source for source, worker in sources.items() if worker.rank not in results], timeout=_POLL_INTERVAL
+            )
+            for source in sorted(ready, key=lambda source: isinstance(source, int)):  # a dead worker's message first
+                worker = sources[source]
+                try:
+                    is_error, value = worker.connection.recv() if source is worker.connection else (True, None)
+                except (EOFError, OSError):
+                    is_error, value = True, None
+                if is_error:
+                    self._fail(value or self._death(worker))
+                results[worker.rank] = value
+        return [results[rank] for rank in ranks]
+
+    def _death(self, worker: WorkerProcHandle) -> EngineDeadError:
+        worker.process.join(_END_TIMEOUT)
+        return EngineDeadError(
+            f"The worker of rank {worker.rank} (process {worker.process.pid}) {describe_exit(worker.process)}."
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """End all workers and raise the error, or the death of a worker that caused it."""
+        self.is_failed = True
+        if not isinstance(error, (EngineDeadError, EngineError)):
+            wait([worker.process.sentinel for worker in self.workers], timeout=_DEATH_TIMEOUT)
+            dead = [worker for worker in self.workers if not worker.process.is_alive()]
+            error = self._death(dead[0]) if dead else error
+        self.shutdown()
+        raise error
+
+    def shutdown(self) -> None:
+        """End the workers."""
+        self.is_failed = True
+        self._finalizer()
+
+
+def _end_workers(workers: list[WorkerProcHandle], directory: str) -> None:
+    """End the processes: by closing their pipes, then by SIGTERM, then by SIGKILL."""
+    for worker in workers:
+        worker.connection.close()
+    started = [worker.process for worker in workers if worker.process.pid is not None]
+    for end in (lambda process: None, EngineProcess.terminate, EngineProcess.kill):
+        for process in started:
+            if process.is_alive():
+                end(process)
+        for process in started:
+            process.join(_END_TIMEOUT if end is not EngineProcess.kill else None)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+class WorkerProc:
+    """A worker in its process, which serves the executor's calls."""
+
+    def __init__(
+        self, vllm_config: VllmConfig, rank: int, distributed_init_method: str, connection: Connection
+    ) -> None:
+        """Make the worker, and join the others."""
+        self.rank = rank
+        self.connection = connection
+        self.worker = WorkerWrapperBase(vllm_config, rank, distributed_init_method)
+        self.worker.init_worker()
+        self.worker.init_device()
+
+    def worker_busy_loop(self) -> None:
+        """Serve calls until the executor closes its end of the pipe."""
+        while True:
+            try:
+                method, args, kwargs, output_rank = pickle.loads(self.connection.recv_bytes())
+            except (EOFError, OSError):
+                return
+            try:
+                output = getattr(self.worker, method)(*args, **kwargs)
+                if isinstance(output, AsyncModelRunnerOutput):
+                    output = output.get_output()
+            except Exception as error:
+                self.connection.send((True, _sendable(error)))
+                continue
+            if output_rank is None or output_rank == self.rank:
+                self.connection.send((False, output))
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return the error of a user as it is, and any other one as a RuntimeError with its text."""
+    if isinstance(error, EngineError):
+        return error
+    logger.error("The worker failed.", exc_info=error)
+    return RuntimeError(format_error(error))
+
+
+def _worker_process(settings: bytes, connection: Connection, num_threads: int) -> None:
+    """Run a worker; the main function of its process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the executor's process handles Ctrl-C
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(0))
+    end_with_parent()
+    import_libraries("torch")
+    import torch
+
+    torch.set_num_threads(num_threads)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    try:
+        proc = WorkerProc(*pickle.loads(settings), connection)
+    except Exception as error:
+        connection.send((True, _sendable(error)))
+        return
+    connection.send((False, None))
+    proc.worker_busy_loop()
