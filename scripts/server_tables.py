@@ -116,6 +116,14 @@ ENGINE = {
         "schedule a step before the previous one has ended; default: only on a GPU",
         "上一个 step 结束之前就调度下一个；默认只在 GPU 上启用",
     ),
+    "tensor_parallel_size": (
+        "workers that share each layer of the model, each a process",
+        "共同计算每一层的 worker 数，每个 worker 一个进程",
+    ),
+    "distributed_executor_backend": (
+        "uni (one worker in the engine core's process) or mp (a process for each worker); default: mp for several",
+        "uni（一个 worker，在引擎核心的进程中）或 mp（每个 worker 一个进程）；多个 worker 时默认 mp",
+    ),
     "attention_backend": (
         "implementation of the layers' operations: cpu, torch or triton; default: by the device",
         "各层算子的实现：cpu、torch 或 triton；默认按设备选择",

@@ -173,7 +173,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.model_executor.layers.activation": {"engine.model_executor.layers.activation": "SiluAndMul GeluAndMul"},
     "vllm.model_executor.layers.layernorm": {"engine.model_executor.layers.layernorm": "RMSNorm GemmaRMSNorm"},
     "vllm.model_executor.layers.linear": {
-        "engine.model_executor.layers.linear": "MergedColumnParallelLinear QKVParallelLinear ReplicatedLinear",
+        "engine.model_executor.layers.linear": "ColumnParallelLinear MergedColumnParallelLinear "
+        "QKVParallelLinear ReplicatedLinear RowParallelLinear",
     },
     "vllm.model_executor.layers.rotary_embedding": {
         "engine.model_executor.layers.rotary_embedding": "RotaryEmbedding get_rope"
@@ -232,7 +233,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.benchmarks": "none of vLLM's benchmarks",
     "vllm.compilation": "no compilation and no CUDA graphs",
-    "vllm.distributed": "one process to compute in, and no parallelism",
+    "vllm.distributed": "tensor parallelism only, in `tracellm.engine.distributed`",
     "vllm.engine.multiprocessing": "no engine of V0",
     "vllm.entrypoints.openai": "chat, completions and tokenization, and nothing else of the server",
     "vllm.lora": "no LoRA adapters",

@@ -108,6 +108,16 @@ def test_greedy_tokens_equal_transformers(
     assert tokens([alone.generate(prompt, PARAMS, use_tqdm=False)[0] for prompt in prompts]) == expected
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_workers_give_the_same_tokens(family: str, vl_checkpoint: Callable[[str], Path]) -> None:
+    """Two workers of a model, each of which runs the whole encoder, give transformers' tokens."""
+    folder, prompts = vl_checkpoint(family), make_prompts(family)
+    llm = LLM(folder, tensor_parallel_size=2, dtype="float32", max_model_len=160, max_num_batched_tokens=40)
+    outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
+    llm.llm_engine.engine_core.shutdown()
+    assert tokens(outputs) == likeliest(folder, prompts, outputs)
+
+
 @pytest.mark.parametrize("options", [{"multiprocess_mode": True}, {"async_scheduling": True}], ids=["process", "async"])
 def test_every_client_gives_the_same_tokens(options: dict[str, Any], vl_checkpoint: Callable[[str], Path]) -> None:
     """Pictures sent to an engine core in another process, and asynchronous scheduling, give the same tokens."""

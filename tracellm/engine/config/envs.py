@@ -9,7 +9,7 @@ import os
 
 from tracellm.engine.config.errors import EngineError
 
-__all__ = ["MODELS", "OPS", "enable_v1_multiprocessing", "models"]
+__all__ = ["MODELS", "OPS", "enable_v1_multiprocessing", "execute_model_timeout", "models"]
 
 MODELS = "TRACELLM_MODELS"
 """Name of the variable that replaces models; see `models`."""
@@ -30,6 +30,25 @@ def enable_v1_multiprocessing() -> bool:
     if value not in ("0", "1"):
         raise EngineError(f"The environment variable VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, it is {value!r}.")
     return value == "1"
+
+
+def execute_model_timeout() -> float:
+    """Return VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS: seconds that workers have for a step, 300 by default.
+
+    Raises:
+        EngineError: the variable is not a positive number.
+    """
+    value = os.environ.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "300")
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise EngineError(
+            "The environment variable VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS must be a number of seconds above 0, it is "
+            f"{value!r}."
+        )
+    return seconds
 
 
 def models() -> dict[str, str]:

@@ -6,12 +6,11 @@ goes to the caller.
 
 vLLM: vllm/v1/executor/multiproc_executor.py, with the same names. vLLM broadcasts over a queue in shared memory
 (vllm/distributed/device_communicators/shm_broadcast.py); here a call is pickled once and sent over a pipe to each
-worker. Left out: several machines.
+worker (distributed/message_queue.py). Left out: several machines.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import pickle
@@ -19,17 +18,20 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
+from tracellm.engine.config import envs
 from tracellm.engine.config.errors import EngineDeadError, EngineError, format_error
 from tracellm.engine.config.libraries import import_libraries
+from tracellm.engine.distributed.message_queue import MessageQueue, serialize
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, sigint_blocked
 from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
@@ -43,9 +45,11 @@ __all__ = ["MultiprocExecutor", "WorkerProc", "WorkerProcHandle"]
 
 logger = logging.getLogger(__name__)
 
-_END_TIMEOUT = 5.0
-"""Seconds that a worker has to end by itself."""
-_DEATH_TIMEOUT = 1.0
+_END_TIMEOUTS = (5.0, 1.0)
+"""Seconds that workers have to end after their pipes are closed, and then after SIGTERM."""
+_FAILED_END_TIMEOUTS = (0.0, 0.5)
+"""The same after a failure, when the others may wait for a worker that is gone."""
+_DEATH_TIMEOUT = 0.5
 """Seconds after a worker's error in which the death of another one is taken for its cause."""
 _POLL_INTERVAL = 0.2
 """Seconds between checks for signals while waiting for the workers."""
@@ -57,24 +61,30 @@ class WorkerProcHandle:
 
     process: EngineProcess
     rank: int
-    connection: Connection
-    """Calls to the worker, and its responses."""
+    rpc_broadcast_mq: MessageQueue
+    """Calls to the worker."""
+    worker_response_mq: MessageQueue
+    """Its responses."""
+    results: deque[Any] = field(default_factory=deque)
+    """Results that have arrived, and that no call has waited for yet."""
 
 
 class FutureWrapper(Future[Any]):
     """The response to a call; `result` waits for it, and for those to earlier calls."""
 
-    def __init__(self, executor: MultiprocExecutor, output_rank: int | None) -> None:
+    def __init__(self, executor: MultiprocExecutor, method: str, output_rank: int | None, timeout: float) -> None:
         super().__init__()
         self.executor = executor
+        self.method = method
         self.output_rank = output_rank
+        self.deadline = time.monotonic() + timeout
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the output rank's result, or all of them in the order of ranks; the timeout is ignored.
 
         Raises:
             EngineError: a worker's own error.
-            EngineDeadError: a worker died.
+            EngineDeadError: a worker died, or did not respond in time.
         """
         if not self.done():
             self.executor.wait_for(self)
@@ -93,8 +103,9 @@ class MultiprocExecutor(Executor):
         self.futures: deque[FutureWrapper] = deque()
         self.workers: list[WorkerProcHandle] = []
         self.is_failed = False
+        self.execute_model_timeout = envs.execute_model_timeout()
         self._directory = tempfile.mkdtemp(prefix="tracellm-workers-")
-        self._finalizer = weakref.finalize(self, _end_workers, self.workers, self._directory)
+        self._finalizer = weakref.finalize(self, _end_workers, self.workers, self._directory, _END_TIMEOUTS)
         self._start_workers()
         self.collective_rpc("load_model")
 
@@ -109,11 +120,12 @@ class MultiprocExecutor(Executor):
             process = EngineProcess(
                 target=_worker_process, name=f"Worker_TP{rank}", args=(settings, workers_own, num_threads)
             )
-            self.workers.append(WorkerProcHandle(process, rank, own))
+            queues = (MessageQueue(own, kind, rank) for kind in ("CALL", "RESPONSE"))
+            self.workers.append(WorkerProcHandle(process, rank, *queues))
             with sigint_blocked():
                 process.start()
             workers_own.close()
-        self.futures.append(started := FutureWrapper(self, None))
+        self.futures.append(started := FutureWrapper(self, "__init__", None, inf))
         started.result()
 
     def collective_rpc(
@@ -123,6 +135,7 @@ class MultiprocExecutor(Executor):
         kwargs: dict[str, Any] | None = None,
         non_block: bool = False,
         unique_reply_rank: int | None = None,
+        timeout: float = inf,
     ) -> Any:
         """Call a method of every worker.
 
@@ -132,24 +145,25 @@ class MultiprocExecutor(Executor):
 
         Raises:
             EngineError: a worker's own error.
-            EngineDeadError: a worker died.
+            EngineDeadError: a worker died, or did not respond in `timeout` seconds.
         """
-        if self.is_failed:
-            raise EngineDeadError("The workers have ended.")
-        message = io.BytesIO()
-        pickle.Pickler(message, pickle.HIGHEST_PROTOCOL).dump((method, args, kwargs or {}, unique_reply_rank))
+        self._check_running()
+        message = serialize((method, args, kwargs or {}, unique_reply_rank))
         for worker in self.workers:
             try:
-                worker.connection.send_bytes(message.getbuffer())
+                worker.rpc_broadcast_mq.enqueue(message)
             except OSError:
                 self._fail(self._death(worker))
-        self.futures.append(future := FutureWrapper(self, unique_reply_rank))
+        self.futures.append(future := FutureWrapper(self, method, unique_reply_rank, timeout))
         return future if non_block else future.result()
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """Compute one step up to the logits."""
         output: ModelRunnerOutput | None = self.collective_rpc(
-            "execute_model", args=(scheduler_output,), unique_reply_rank=self.output_rank
+            "execute_model",
+            args=(scheduler_output,),
+            unique_reply_rank=self.output_rank,
+            timeout=self.execute_model_timeout,
         )
         return output
 
@@ -158,52 +172,73 @@ class MultiprocExecutor(Executor):
     ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
         """Sample from these logits on every worker; with `non_block`, return a future."""
         output: ModelRunnerOutput | Future[ModelRunnerOutput] = self.collective_rpc(
-            "sample_tokens", args=(grammar_output,), non_block=non_block, unique_reply_rank=self.output_rank
+            "sample_tokens",
+            args=(grammar_output,),
+            non_block=non_block,
+            unique_reply_rank=self.output_rank,
+            timeout=self.execute_model_timeout,
         )
         return output
 
     def wait_for(self, future: FutureWrapper) -> None:
         """Receive the responses to all calls up to `future`."""
         while not future.done():
+            self._check_running()
             oldest = self.futures.popleft()
-            ranks = range(self.world_size) if oldest.output_rank is None else [oldest.output_rank]
-            results = self._receive(ranks)
-            oldest.set_result(results if oldest.output_rank is None else results[0])
+            if oldest.output_rank is None:
+                oldest.set_result([self._receive(worker, oldest) for worker in self.workers])
+            else:
+                oldest.set_result(self._receive(self.workers[oldest.output_rank], oldest))
 
-    def _receive(self, ranks: Sequence[int]) -> list[Any]:
-        """Return the next result of each of these workers. The others only send errors."""
-        results: dict[int, Any] = {}
-        sources: dict[Any, WorkerProcHandle] = {worker.connection: worker for worker in self.workers}
-        sources |= {worker.process.sentinel: worker for worker in self.workers}
-        while len(results) < len(ranks):
-            ready = wait(
-                [source for source, worker in sources.items() if worker.rank not in results], timeout=_POLL_INTERVAL
-            )
+    def _receive(self, worker: WorkerProcHandle, future: FutureWrapper) -> Any:
+        """Return the worker's next result. An error or the death of any worker ends the call."""
+        while not worker.results:
+            sources: dict[Any, WorkerProcHandle] = {one.worker_response_mq.connection: one for one in self.workers}
+            sources |= {one.process.sentinel: one for one in self.workers}
+            ready = wait(list(sources), timeout=_POLL_INTERVAL)
             for source in sorted(ready, key=lambda source: isinstance(source, int)):  # a dead worker's message first
-                worker = sources[source]
+                sender = sources[source]
                 try:
-                    is_error, value = worker.connection.recv() if source is worker.connection else (True, None)
+                    is_error, value = (True, None) if isinstance(source, int) else sender.worker_response_mq.dequeue()
                 except (EOFError, OSError):
                     is_error, value = True, None
                 if is_error:
-                    self._fail(value or self._death(worker))
-                results[worker.rank] = value
-        return [results[rank] for rank in ranks]
+                    self._fail(value or self._death(sender))
+                sender.results.append(value)
+            if not ready and time.monotonic() > future.deadline:
+                self._fail(self._timeout(future.method))
+        return worker.results.popleft()
+
+    def _check_running(self) -> None:
+        if self.is_failed:
+            raise EngineDeadError("The workers have ended. Make a new engine.")
 
     def _death(self, worker: WorkerProcHandle) -> EngineDeadError:
-        worker.process.join(_END_TIMEOUT)
+        worker.process.join(_DEATH_TIMEOUT)
         return EngineDeadError(
-            f"The worker of rank {worker.rank} (process {worker.process.pid}) {describe_exit(worker.process)}."
+            f"The worker of rank {worker.rank} (process {worker.process.pid}) {describe_exit(worker.process)}, and "
+            "the engine ends with it. Make a new engine."
+        )
+
+    def _timeout(self, method: str) -> EngineDeadError:
+        """Return the error for workers that do not respond; a stopped one is the cause."""
+        stopped = [worker for worker in self.workers if _is_stopped(worker.process.pid)]
+        silent = stopped or [worker for worker in self.workers if not worker.results]
+        workers = ", ".join(f"rank {worker.rank} (process {worker.process.pid})" for worker in silent)
+        return EngineDeadError(
+            f"No response to `{method}` within {self.execute_model_timeout:g} s: {workers} "
+            f"{'is stopped' if stopped else 'does not respond'}. VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS sets the limit."
         )
 
     def _fail(self, error: BaseException) -> None:
         """End all workers and raise the error, or the death of a worker that caused it."""
         self.is_failed = True
-        if not isinstance(error, (EngineDeadError, EngineError)):
+        if not isinstance(error, EngineError):  # perhaps that of a collective operation whose other end is gone
             wait([worker.process.sentinel for worker in self.workers], timeout=_DEATH_TIMEOUT)
             dead = [worker for worker in self.workers if not worker.process.is_alive()]
             error = self._death(dead[0]) if dead else error
-        self.shutdown()
+        if self._finalizer.detach():
+            _end_workers(self.workers, self._directory, _FAILED_END_TIMEOUTS)
         raise error
 
     def shutdown(self) -> None:
@@ -212,18 +247,35 @@ class MultiprocExecutor(Executor):
         self._finalizer()
 
 
-def _end_workers(workers: list[WorkerProcHandle], directory: str) -> None:
+def _end_workers(workers: list[WorkerProcHandle], directory: str, timeouts: tuple[float, float]) -> None:
     """End the processes: by closing their pipes, then by SIGTERM, then by SIGKILL."""
     for worker in workers:
-        worker.connection.close()
+        worker.rpc_broadcast_mq.connection.close()
     started = [worker.process for worker in workers if worker.process.pid is not None]
-    for end in (lambda process: None, EngineProcess.terminate, EngineProcess.kill):
-        for process in started:
-            if process.is_alive():
-                end(process)
-        for process in started:
-            process.join(_END_TIMEOUT if end is not EngineProcess.kill else None)
+    for timeout, end in zip(timeouts, (EngineProcess.terminate, EngineProcess.kill), strict=True):
+        if not _wait_for_end(started, timeout):
+            for process in started:
+                if process.is_alive():
+                    end(process)
+    for process in started:
+        process.join()
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _wait_for_end(processes: list[EngineProcess], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    return not any(process.is_alive() for process in processes)
+
+
+def _is_stopped(pid: int | None) -> bool:
+    """Return whether a process is stopped by a signal; False where there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
 
 
 class WorkerProc:
@@ -234,7 +286,8 @@ class WorkerProc:
     ) -> None:
         """Make the worker, and join the others."""
         self.rank = rank
-        self.connection = connection
+        self.rpc_broadcast_mq = MessageQueue(connection, "CALL", rank)
+        self.worker_response_mq = MessageQueue(connection, "RESPONSE", rank)
         self.worker = WorkerWrapperBase(vllm_config, rank, distributed_init_method)
         self.worker.init_worker()
         self.worker.init_device()
@@ -243,7 +296,7 @@ class WorkerProc:
         """Serve calls until the executor closes its end of the pipe."""
         while True:
             try:
-                method, args, kwargs, output_rank = pickle.loads(self.connection.recv_bytes())
+                method, args, kwargs, output_rank = self.rpc_broadcast_mq.dequeue()
             except (EOFError, OSError):
                 return
             try:
@@ -251,10 +304,10 @@ class WorkerProc:
                 if isinstance(output, AsyncModelRunnerOutput):
                     output = output.get_output()
             except Exception as error:
-                self.connection.send((True, _sendable(error)))
+                self.worker_response_mq.enqueue(serialize((True, _sendable(error))))
                 continue
             if output_rank is None or output_rank == self.rank:
-                self.connection.send((False, output))
+                self.worker_response_mq.enqueue(serialize((False, output)))
 
 
 def _sendable(error: Exception) -> Exception:
@@ -279,7 +332,7 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int) -
     try:
         proc = WorkerProc(*pickle.loads(settings), connection)
     except Exception as error:
-        connection.send((True, _sendable(error)))
+        connection.send_bytes(serialize((True, _sendable(error))))
         return
-    connection.send((False, None))
+    proc.worker_response_mq.enqueue(serialize((False, None)))
     proc.worker_busy_loop()

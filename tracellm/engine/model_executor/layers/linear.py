@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.distributed.communication_op import tensor_model_parallel_all_reduce
 from tracellm.engine.distributed.parallel_state import (
     get_tensor_model_parallel_rank,
@@ -50,7 +51,7 @@ def _even(total: int) -> Partition:
     """Return this worker's part of a dimension that is divided evenly."""
     world_size = get_tensor_model_parallel_world_size()
     if total % world_size:
-        raise ValueError(f"{total} is not divisible by {world_size}")
+        raise ModelLoadError(f"A layer of width {total} cannot be divided evenly between {world_size} workers.")
     size = total // world_size
     return Partition(get_tensor_model_parallel_rank() * size, size, total)
 
@@ -114,15 +115,12 @@ class QKVParallelLinear(_ColumnParallel):
         """Create the layer for `num_heads` and `num_kv_heads` in all; with `disable_tp` each worker has all of them."""
         size = 1 if disable_tp else get_tensor_model_parallel_world_size()
         rank = 0 if disable_tp else get_tensor_model_parallel_rank()
-        if num_heads % size:
-            raise ValueError(f"{num_heads} heads are not divisible by {size}")
         copies = max(1, size // num_kv_heads)  # workers with one head
-        self_heads, self_kv_heads = num_heads // size, max(1, num_kv_heads // size)
-        query = Partition(rank * self_heads * head_size, self_heads * head_size, num_heads * head_size)
-        first = rank // copies * self_kv_heads
-        key = Partition(first * head_size, self_kv_heads * head_size, num_kv_heads * head_size)
+        heads, kv_heads = num_heads // size, max(1, num_kv_heads // size)
+        query = Partition(rank * heads * head_size, heads * head_size, num_heads * head_size)
+        key = Partition(rank // copies * kv_heads * head_size, kv_heads * head_size, num_kv_heads * head_size)
         super().__init__(hidden_size, (query, key, key), bias)
-        self.num_heads, self.num_kv_heads = self_heads, self_kv_heads
+        self.num_heads, self.num_kv_heads = heads, kv_heads
 
 
 class RowParallelLinear(ReplicatedLinear):

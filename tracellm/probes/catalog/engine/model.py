@@ -22,6 +22,8 @@ ENTRIES = (
     *plain("layer", "model_executor.models.*:", "*Layer.forward", "*Attention.forward", "*MLP.forward"),
     *vllm_only("layer", "model_executor.models.*:*Block", "forward"),
     *ours_only("kernel", "model_executor.layers.linear:ReplicatedLinear", "forward"),
+    *ours_only("kernel", "model_executor.layers.linear:RowParallelLinear", "forward"),
+    *ours_only("kernel", "distributed.parallel_state:GroupCoordinator", "all_reduce", "all_gather"),
     *vllm_only("kernel", "model_executor.layers.linear:*Linear", "forward"),
     *vllm_only("layer", "model_executor.custom_op:CustomOp", "forward"),  # RMSNorm, RotaryEmbedding, SiluAndMul, ...
     *vllm_only(

@@ -8,6 +8,7 @@ vLLM: vllm/v1/engine/core_client.py, utils.py, core.py::EngineCoreProc, async_ll
 
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from tracellm.probes.catalog.entries import argument, ours_only, plain
@@ -113,6 +114,12 @@ def _capture_received(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     return "receive", *_type_and_id(result), *_size(argument(args, kwargs, 1, "bufs"))
 
 
+def _capture_queue(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture a message between the executor and a worker; both ends count the messages."""
+    queue, data = args[0], argument(args, kwargs, 1, "data")
+    return operation, queue.kind, f"{queue.kind} {queue.rank} {queue.num_messages}", len(data), 1
+
+
 def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     """Record the step that made the outputs; the engine core may already run the next one."""
     if facts is not None and facts[1] == "OUTPUTS" and (step := tracker.step_of(facts[2])) is not None:
@@ -127,7 +134,7 @@ def _message(facts: Any) -> dict[str, Any]:
         attributes = {names.ARGUMENTS: [f"bufs={size}"], names.RESULT: kind}
     if message_id:
         attributes |= {
-            names.MESSAGE_SYSTEM: "zeromq",
+            names.MESSAGE_SYSTEM: "pipe" if kind in ("CALL", "RESPONSE") else "zeromq",
             names.MESSAGE_OPERATION: operation,
             names.MESSAGE_TYPE: kind,
             names.MESSAGE_ID: message_id,
@@ -188,6 +195,7 @@ _CLIENT = "ipc.core_client:EngineCoreClient"
 _BASE, _SYNC, _ASYNC = "ipc.mp_client:MPClient", "ipc.mp_client:SyncMPClient", "ipc.mp_client:AsyncMPClient"
 _MANAGER = "ipc.launch:CoreEngineProcManager"
 _PROC = "core.core_proc:EngineCoreProc"
+_QUEUE = "distributed.message_queue:MessageQueue"
 _API = "entrypoints.openai.api_server:"
 _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
@@ -228,6 +236,8 @@ _CORE_PROCESS = (
     *plain("request", _PROC, "process_input_sockets", "process_output_sockets", loop=True),
     *plain("request", _PROC, "_send_engine_dead"),
     *ours_only("request", _PROC, "shutdown"),
+    *ours_only("step", _QUEUE, "enqueue", capture=partial(_capture_queue, "send"), attributes=_message),
+    *ours_only("step", _QUEUE, "deserialize", capture=partial(_capture_queue, "receive"), attributes=_message),
     *plain("step", "ipc.serial_utils:MsgpackEncoder", "encode", "encode_into", **_SENT),
     *plain("step", "ipc.serial_utils:MsgpackDecoder", "decode", capture=_capture_received, attributes=_message),
 )

@@ -206,6 +206,8 @@ def _rpc(facts: Any) -> dict[str, Any]:
 
 _LOADER = "model_executor.model_loader.default_loader:DefaultModelLoader"
 _UNIPROC = "executor.uniproc_executor:UniProcExecutor"
+_MULTIPROC = "executor.multiproc_executor:MultiprocExecutor"
+_WORKER_PROC = "executor.multiproc_executor:WorkerProc"
 _WRAPPER = "worker.worker_base:WorkerWrapperBase"
 _WORKER = "worker.gpu_worker:Worker"
 _RUNNER = "worker.gpu_model_runner:GPUModelRunner"
@@ -241,6 +243,9 @@ ENTRIES = (
     ),
     *ours_only("request", _UNIPROC, "__init__"),
     *plain("request", _UNIPROC, "_init_executor"),
+    *ours_only("request", _MULTIPROC, "__init__", "_init_executor", "_start_workers", "shutdown"),
+    *ours_only("request", _WORKER_PROC, "__init__"),
+    *ours_only("request", "distributed.parallel_state:", "init_distributed_environment", "initialize_model_parallel"),
     *plain("request", _WRAPPER, "init_worker", "init_device", lifeline="Worker"),
     *plain("request", _WORKER, "__init__", "init_device", "load_model", shown_as="Worker"),
     *plain("request", _RUNNER, "__init__", shown_as="GPUModelRunner"),
@@ -251,10 +256,13 @@ ENTRIES = (
     *ours_only("request", _LOADER, "place_on_device", record=_capture_device),
     *plain("request", "core.core:EngineCore", "_initialize_kv_caches", inherited=True, record=_capture_kv_cache),
     *ours_only("request", _UNIPROC, "get_kv_cache_specs", "initialize_from_config"),
+    *ours_only("request", _MULTIPROC, "get_kv_cache_specs", "initialize_from_config"),
     *vllm_only("request", "v1.executor.abstract:Executor", "get_kv_cache_specs", "initialize_from_config"),
     *ours_only("request", _UNIPROC, "determine_available_memory", **_MEMORY),
+    *ours_only("request", _MULTIPROC, "determine_available_memory", **_MEMORY),
     *vllm_only("request", "v1.executor.abstract:Executor", "determine_available_memory", **_MEMORY),
     *plain("step", _UNIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
+    *ours_only("step", _MULTIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
     *ours_only("request", "core.kv_cache.kv_cache_utils:", "get_kv_cache_config"),
     *plain("step", _WRAPPER, "initialize_from_config", lifeline="Worker"),
     *plain(

@@ -21,7 +21,7 @@ import msgspec
 
 from tracellm.probes.catalog.engine.items import encoder_attributes, scheduled_items
 from tracellm.probes.catalog.engine.runner import Likeliest, sampled_attributes, to_millionths, token_ids
-from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
+from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import active_processors
 from tracellm.trace import names
@@ -345,6 +345,17 @@ def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
     return _starts
 
 
+def _capture_output(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture requests and new tokens of a ModelRunnerOutput from another process; a future has none yet."""
+    rows = zip(getattr(result, "req_ids", ()), getattr(result, "sampled_token_ids", ()), strict=True)
+    pairs = [(request_id, token) for request_id, tokens in rows for token in tokens]
+    return {"requests": [request for request, _ in pairs], "tokens": [token for _, token in pairs], "options": []}
+
+
+def _output(facts: Any) -> dict[str, Any]:
+    return {names.RESULT: f"{len(facts['tokens'])} tokens"}
+
+
 _SCHEDULER = "core.sched.scheduler:Scheduler"
 _ENCODER_INPUTS = "core.sched.encoder_inputs:EncoderInputScheduler"
 _COORDINATOR = "core.kv_cache.kv_cache_coordinator:KVCacheCoordinator"
@@ -405,6 +416,27 @@ ENTRIES = (
     *plain("layer", _SCHEDULER, "_update_request_with_output", shown_as="Scheduler"),
     *plain("layer", "core.sched.scheduler:", "check_stop"),
     *plain("step", "executor.uniproc_executor:UniProcExecutor", "execute_model", "sample_tokens"),
+    *ours_only("step", "executor.multiproc_executor:MultiprocExecutor", "execute_model"),
+    *ours_only(
+        "step",
+        "executor.multiproc_executor:MultiprocExecutor",
+        "sample_tokens",
+        capture=_capture_output,
+        attributes=_output,
+        gives=gives("sampled"),
+        gives_to=STEP,
+    ),
+    *ours_only(
+        "step",
+        "executor.multiproc_executor:FutureWrapper",
+        "result",
+        lifeline="MultiprocExecutor",
+        capture=_capture_output,
+        attributes=_output,
+        gives=gives("sampled"),
+        gives_to=STEP,
+    ),
+    *ours_only("step", "executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
     *ours_only("step", "worker.async_output:AsyncGPUModelRunnerOutput", "get_output", lifeline="GPUModelRunner"),
     *plain("step", "worker.worker_base:WorkerWrapperBase", "execute_model", lifeline="Worker"),
     *plain("step", "worker.gpu_worker:Worker", "execute_model", "sample_tokens", shown_as="Worker"),
