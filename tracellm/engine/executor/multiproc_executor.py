@@ -24,7 +24,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
-from multiprocessing import Pipe
+from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
@@ -110,8 +110,19 @@ class MultiprocExecutor(Executor):
         self.collective_rpc("load_model")
 
     def _start_workers(self) -> None:
+        """Start the processes, and wait until all have joined.
+
+        Raises:
+            EngineError: this process may not start others, or a worker's own error.
+        """
         import torch
 
+        if current_process().daemon:
+            raise EngineError(
+                "The workers cannot have processes of their own here: this process is a daemonic one of Python's "
+                "multiprocessing (those of a Pool are), and may not start others. Leave out `tensor_parallel_size` and "
+                "`distributed_executor_backend`, or use Process(daemon=False)."
+            )
         num_threads = max(1, torch.get_num_threads() // self.world_size)
         distributed_init_method = f"file://{self._directory}/rendezvous"
         for rank in range(self.world_size):
