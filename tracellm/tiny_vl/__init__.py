@@ -1,4 +1,4 @@
-"""The bundled model that reads pictures: a Qwen2-VL checkpoint, trained by `training/pictures/`. README.md is its card."""
+"""The bundled model that reads pictures: a Qwen2-VL checkpoint, trained by `training/pictures/`, with its card."""
 
 from pathlib import Path
 
