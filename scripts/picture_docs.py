@@ -1,7 +1,7 @@
 """Generated parts of docs/picture.md: examples/picture.py, explained, and its picture on an explained server.
 
-`record` runs both, `blocks` returns the parts, and `draw` draws docs/images/picture.png. `make_docs.py` writes the parts
-to the pages, and `tests/docs/test_picture_page.py` compares them.
+`record` runs both, `blocks` returns the parts, and `draw` draws docs/images/picture.png. `make_docs.py` writes the
+parts to the pages, and `tests/docs/test_picture_page.py` compares them.
 """
 
 import os
