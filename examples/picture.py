@@ -24,7 +24,8 @@ conversations = [
     for question in questions
 ]
 
-# The prefix cache holds one question's picture for the next.
+# One question after the other: the prefix cache holds the first one's picture for the others.
 llm = LLM("tiny-vl", dtype="float32", max_num_seqs=1)
-for question, output in zip(questions, llm.chat(conversations, SamplingParams(temperature=0, max_tokens=32)), strict=True):
+outputs = llm.chat(conversations, SamplingParams(temperature=0, max_tokens=32))
+for question, output in zip(questions, outputs, strict=True):
     print(f"{question} -> {output.outputs[0].text}")

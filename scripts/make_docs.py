@@ -2,12 +2,12 @@
 
 The generated parts of a page in docs/ (and the READMEs) are between `<!-- made: NAME -->` and `<!-- end -->`.
 `examples/hello.py` runs once in each language, for the pages in `PAGES`. docs/clients.md, docs/server.md and
-docs/vllm.md show their own runs (client_docs.py, server_docs.py, vllm_docs.py). Each page of docs/understand has its
-own scripts (understand_docs.py), as has docs/compare.md. The tables of docs/spans.md come from the catalog
-(span_docs.py), those of docs/reading.md from the files (reading_docs.py), docs/cli.md and docs/settings.md from the
-commands and the engine's arguments (reference_docs.py), the pages of docs/gallery from runs (gallery.py), those of
-docs/course from the labs (course_docs.py). Pictures need Chromium on the PATH. `tests/docs` fails if a page differs
-from a run.
+docs/vllm.md show their own runs (client_docs.py, server_docs.py, vllm_docs.py), as does docs/picture.md
+(picture_docs.py). Each page of docs/understand has its own scripts (understand_docs.py), as has docs/compare.md. The
+tables of docs/spans.md come from the catalog (span_docs.py), those of docs/reading.md from the files (reading_docs.py),
+docs/cli.md and docs/settings.md from the commands and the engine's arguments (reference_docs.py), the pages of
+docs/gallery from runs (gallery.py), those of docs/course from the labs (course_docs.py). Pictures need Chromium on the
+PATH. `tests/docs` fails if a page differs from a run.
 """
 
 import ast
@@ -27,6 +27,7 @@ from scripts import (  # noqa: E402  (found by the line above when this file is 
     course_docs,
     export_docs,
     gallery,
+    picture_docs,
     reading_docs,
     reference_docs,
     server_docs,
@@ -219,6 +220,8 @@ def main() -> None:
         make(Path(temporary))
     with tempfile.TemporaryDirectory() as temporary:
         make_server_pages(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        make_picture_pages(Path(temporary))
     understand_docs.make(understand_docs.PAGES)
     vllm_docs.main()
     gallery.main()
@@ -240,6 +243,16 @@ def make(clients: Path) -> None:
                 pictures(folder)
                 export_docs.pictures(folder, clients / "two-processes")
                 print("made docs/images")
+
+
+def make_picture_pages(folder: Path) -> None:
+    """Write docs/picture.md in both languages, with new runs in `folder`, and its picture."""
+    said = picture_docs.record(folder)
+    for lang, page in picture_docs.PAGES.items():
+        made = picture_docs.blocks(lang, folder, said)
+        page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+        print(f"made {page.relative_to(ROOT)}")
+    picture_docs.draw(folder / "picture")
 
 
 def make_server_pages(folder: Path) -> None:

@@ -1,25 +1,23 @@
 """Generated parts of docs/picture.md: examples/picture.py, explained, and its picture on an explained server.
 
-    python -m scripts.picture_docs      # writes the page in both languages, and docs/images/picture.png
-
-`record` runs both, and `blocks` returns the parts. `tests/docs/test_picture_page.py` compares them with the pages.
+`record` runs both, `blocks` returns the parts, and `draw` draws docs/images/picture.png. `make_docs.py` writes the
+parts to the pages, and `tests/docs/test_picture_page.py` compares them.
 """
 
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from scripts.make_docs import ROOT, filled
 from scripts.server_docs import EXPECTATION
 from scripts.server_questions import ADDRESS
 from tests.server.process import Server
-from tracellm.report.texts import LANGUAGES, Language
+from tracellm.report.texts import Language
 
-__all__ = ["PAGES", "PROGRAM", "blocks", "record"]
+__all__ = ["PAGES", "PROGRAM", "blocks", "draw", "record"]
 
+ROOT = Path(__file__).parents[1]
 PAGES: dict[Language, Path] = {"en": ROOT / "docs" / "picture.md", "zh": ROOT / "docs" / "zh" / "picture.md"}
 _EXAMPLE = ROOT / "examples" / "picture.py"
 _DRAWING, _, _ = _EXAMPLE.read_text(encoding="utf-8").partition("\nquestions = ")
@@ -38,7 +36,8 @@ content = [
     {{"type": "image_url", "image_url": {{"url": url}}}},
     {{"type": "text", "text": "How many red circles are there?"}},
 ]
-answer = client.chat.completions.create(model="tiny-vl", messages=[{{"role": "user", "content": content}}], temperature=0)
+question = [{{"role": "user", "content": content}}]
+answer = client.chat.completions.create(model="tiny-vl", messages=question, temperature=0)
 print(answer.choices[0].message.content)
 print(answer.usage.prompt_tokens, "tokens in,", answer.usage.completion_tokens, "out")
 """
@@ -93,20 +92,10 @@ def draw(run: Path) -> None:
     from tests.browser import Browser
 
     with Browser() as browser:
-        browser.open(run / "report.html", width=1100, height=700)
-        browser.run("document.querySelector('.items, #items').scrollIntoView()")
+        browser.open(run / "report.html", width=1200, height=860)
+        browser.run("location.hash = '#step=1&request=0'")
+        assert browser.wait("document.querySelector('[data-shows=items] figure')")
+        browser.run(
+            "document.querySelector('[data-shows=encoder]').scrollIntoView(); scrollBy(0, -105)"
+        )  # below the bar
         browser.screenshot(ROOT / "docs" / "images" / "picture.png")
-
-
-def main() -> None:
-    """Write the page in both languages, and its picture."""
-    with tempfile.TemporaryDirectory() as temporary:
-        said = record(Path(temporary))
-        for lang in LANGUAGES:
-            made = blocks(lang, Path(temporary), said)
-            PAGES[lang].write_text(filled(PAGES[lang].read_text(encoding="utf-8"), made), encoding="utf-8")
-        draw(Path(temporary) / "picture")
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from .draw import draw
-from .questions import LANGUAGES, ask
+from .questions import LANGUAGES, ask_any
 from .scene import CELL, COLOURS, GRIDS, KINDS, Scene, random_scene
 
 __all__ = ["AFTER_PICTURE", "BEFORE_PICTURE", "IMAGE_MEAN", "IMAGE_STD", "PATCH", "Batch", "make_batch", "patches"]
@@ -119,10 +119,10 @@ def _questions(
     """Return the tokens of `number` questions with answers, which of them are learned, and each one's length, cells."""
     ids: list[int] = []
     learned: list[bool] = []
-    lengths, cells = [], []
+    lengths: list[int] = []
+    cells: list[list[int]] = []
     while len(lengths) < number:
-        asked = ask(scene, rng, rng.choice(LANGUAGES))
-        assert asked is not None  # there is always a number to ask for
+        asked = ask_any(scene, rng, rng.choice(LANGUAGES))
         prompt = tokenizer.encode(AFTER_PICTURE.format(question=asked.text)).ids
         answer = tokenizer.encode(asked.answer + "<|im_end|>").ids
         ids += prompt + answer

@@ -13,7 +13,7 @@ from transformers import GenerationConfig, Qwen2VLConfig, Qwen2VLForConditionalG
 from training.tokenizer import save_tokenizer, train_tokenizer
 
 from .batches import IMAGE_MEAN, IMAGE_STD, PATCH
-from .questions import LANGUAGES, ask
+from .questions import LANGUAGES, ask_any
 from .scene import CELL, random_scene
 
 __all__ = ["make_tokenizer", "new_model", "save"]
@@ -72,7 +72,7 @@ def make_tokenizer(scenes: int = 4000) -> Tokenizer:
         for _ in range(scenes):
             scene = random_scene(rng)
             for lang in LANGUAGES:
-                asked = ask(scene, rng, lang)
+                asked = ask_any(scene, rng, lang)
                 yield f"user\n{asked.text}\nassistant\n{asked.answer}"
 
     return train_tokenizer(texts(), 768, SPECIAL_TOKENS)

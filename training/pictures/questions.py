@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from .scene import COLOURS, DIGITS, SHAPES, Scene, Thing
 
-__all__ = ["LANGUAGES", "SUBJECTS", "Question", "ask"]
+__all__ = ["LANGUAGES", "SUBJECTS", "Question", "ask", "ask_any"]
 
 SUBJECTS = ("number", "colour", "shape", "digit", "place")
 LANGUAGES = ("en", "zh")
@@ -108,16 +108,20 @@ class Question(NamedTuple):
     things: tuple[Thing, ...]
 
 
-def ask(scene: Scene, rng: random.Random, lang: str, subject: str | None = None) -> Question | None:
-    """Return a question about `scene`; None if there is none about `subject` with one right answer."""
-    subjects = [subject] if subject else rng.sample(SUBJECTS, len(SUBJECTS))
-    for chosen in subjects:
-        if found := _FACTS[chosen](scene, rng, lang):
-            things, words = found
-            phrasing = rng.choice(_PHRASINGS[chosen, lang])
-            answer = _ANSWERS[chosen, lang].format(**words)
-            return Question(chosen, lang, phrasing.format(**words), answer, tuple(things))
-    return None
+def ask_any(scene: Scene, rng: random.Random, lang: str) -> Question:
+    """Return a question about any subject of which `scene` has one; there is always a number to ask for."""
+    subjects = rng.sample(SUBJECTS, len(SUBJECTS))
+    return next(question for subject in subjects if (question := ask(scene, rng, lang, subject)))
+
+
+def ask(scene: Scene, rng: random.Random, lang: str, subject: str) -> Question | None:
+    """Return a question about `subject`; None if there is none with one right answer."""
+    if (found := _FACTS[subject](scene, rng, lang)) is None:
+        return None
+    things, words = found
+    phrasing = rng.choice(_PHRASINGS[subject, lang])
+    answer = _ANSWERS[subject, lang].format(**words)
+    return Question(subject, lang, phrasing.format(**words), answer, tuple(things))
 
 
 def _noun(lang: str, kind: str = "thing", colour: str = "", plural: bool = False) -> str:

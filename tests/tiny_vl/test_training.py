@@ -1,0 +1,28 @@
+"""The training command: a checkpoint that loads, the same each time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tracellm import LLM, SamplingParams
+from training.pictures.evaluate import held_out
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = ["--encoder-steps", "2", "--steps", "2", "--pictures", "4", "--questions", "2"]
+
+
+def test_training_depends_on_the_seed_only(tmp_path: Path) -> None:
+    """Two runs of the command give the same weights, which an engine loads; training.json has what was done."""
+    for name in ("a", "b"):
+        command = [sys.executable, "-m", "training.pictures.train", "--out", str(tmp_path / name), *OPTIONS]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+    assert first == second
+    facts = json.loads((tmp_path / "a" / "training.json").read_text())
+    assert (facts["pictures"], facts["questions"], facts["processes"]) == (16, 16, 2)
+    sample = next(iter(held_out(1)))
+    content = [{"type": "image_pil", "image_pil": sample.picture}, {"type": "text", "text": "Count the things."}]
+    llm = LLM(tmp_path / "a", dtype="float32", max_model_len=128)
+    (output,) = llm.chat([{"role": "user", "content": content}], SamplingParams(max_tokens=4), use_tqdm=False)
+    assert len(output.outputs[0].token_ids) > 0
