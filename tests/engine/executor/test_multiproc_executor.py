@@ -32,7 +32,8 @@ def llm(qwen2_checkpoint: Path) -> Iterator[LLM]:
 
 def executor_of(llm: LLM) -> MultiprocExecutor:
     """Return the executor of an engine core in this process."""
-    executor = llm.llm_engine.engine_core.engine_core.model_executor
+    client: Any = llm.llm_engine.engine_core
+    executor = client.engine_core.model_executor
     assert isinstance(executor, MultiprocExecutor)
     return executor
 

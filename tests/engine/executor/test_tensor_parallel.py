@@ -84,10 +84,8 @@ def test_four_workers_share_two_heads(
 
 def test_each_worker_has_its_part(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> None:
     """A worker holds half of the matrices and of the KV cache's heads, and all workers have as many blocks."""
-    executors = [
-        start(qwen2_checkpoint, tensor_parallel_size=size).llm_engine.engine_core.engine_core.model_executor
-        for size in (1, 2)
-    ]
+    clients: list[Any] = [start(qwen2_checkpoint, tensor_parallel_size=size).llm_engine.engine_core for size in (1, 2)]
+    executors = [client.engine_core.model_executor for client in clients]
     (whole,), parts = (executor.collective_rpc("get_kv_cache_spec") for executor in executors)
     assert [spec["model.layers.0.self_attn.attn"].num_kv_heads for spec in (whole, *parts)] == [2, 1, 1]
 

@@ -72,8 +72,7 @@ class Executor(ABC):
         """Create the KV cache of each worker, from one configuration per worker."""
         self.collective_rpc("initialize_from_config", args=(kv_cache_configs,))
 
-    @abstractmethod
-    def shutdown(self) -> None:
+    def shutdown(self) -> None:  # noqa: B027  (a worker in this process needs no end)
         """End the workers; nothing can be called after it."""
 
     @abstractmethod

@@ -131,8 +131,8 @@ class MultiprocExecutor(Executor):
             process = EngineProcess(
                 target=_worker_process, name=f"Worker_TP{rank}", args=(settings, workers_own, num_threads)
             )
-            queues = (MessageQueue(own, kind, rank) for kind in ("CALL", "RESPONSE"))
-            self.workers.append(WorkerProcHandle(process, rank, *queues))
+            calls, responses = MessageQueue(own, "CALL", rank), MessageQueue(own, "RESPONSE", rank)
+            self.workers.append(WorkerProcHandle(process, rank, calls, responses))
             with sigint_blocked():
                 process.start()
             workers_own.close()
@@ -341,7 +341,8 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int) -
     torch.set_num_threads(num_threads)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     try:
-        proc = WorkerProc(*pickle.loads(settings), connection)
+        vllm_config, rank, distributed_init_method = pickle.loads(settings)
+        proc = WorkerProc(vllm_config, rank, distributed_init_method, connection)
     except Exception as error:
         connection.send_bytes(serialize((True, _sendable(error))))
         return

@@ -52,9 +52,6 @@ class UniProcExecutor(Executor):
         self.driver_worker.init_device()
         self.driver_worker.load_model()
 
-    def shutdown(self) -> None:
-        """Do nothing: the worker is an object of this process."""
-
     def collective_rpc(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> list[Any]:

@@ -50,7 +50,7 @@ class _Popen(popen_spawn_posix.Popen):
         try:
             command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
             executable = os.fsencode(spawn.get_executable())
-            self.pid = util.spawnv_passfds(executable, command, [*self._fds, tracker_fd, child_r, child_w])
+            self.pid = util.spawnv_passfds(executable, command, [*self._fds, tracker_fd, child_r, child_w])  # type: ignore[attr-defined]
             with open(parent_w, "wb", closefd=False) as file:
                 file.write(message.getbuffer())
         finally:
