@@ -195,30 +195,30 @@ class MultiprocExecutor(Executor):
         """Receive the responses to all calls up to `future`."""
         while not future.done():
             self._check_running()
-            oldest = self.futures.popleft()
-            if oldest.output_rank is None:
-                oldest.set_result([self._receive(worker, oldest) for worker in self.workers])
-            else:
-                oldest.set_result(self._receive(self.workers[oldest.output_rank], oldest))
+            oldest = self.futures[0]
+            workers = self.workers if oldest.output_rank is None else [self.workers[oldest.output_rank]]
+            while not all(worker.results for worker in workers):
+                self._receive(oldest)
+            results = [worker.results.popleft() for worker in workers]
+            self.futures.popleft()
+            oldest.set_result(results if oldest.output_rank is None else results[0])
 
-    def _receive(self, worker: WorkerProcHandle, future: FutureWrapper) -> Any:
-        """Return the worker's next result. An error or the death of any worker ends the call."""
-        while not worker.results:
-            sources: dict[Any, WorkerProcHandle] = {one.worker_response_mq.connection: one for one in self.workers}
-            sources |= {one.process.sentinel: one for one in self.workers}
-            ready = wait(list(sources), timeout=_POLL_INTERVAL)
-            for source in sorted(ready, key=lambda source: isinstance(source, int)):  # a dead worker's message first
-                sender = sources[source]
-                try:
-                    is_error, value = (True, None) if isinstance(source, int) else sender.worker_response_mq.dequeue()
-                except (EOFError, OSError):
-                    is_error, value = True, None
-                if is_error:
-                    self._fail(value or self._death(sender))
-                sender.results.append(value)
-            if not ready and time.monotonic() > future.deadline:
-                self._fail(self._timeout(future.method))
-        return worker.results.popleft()
+    def _receive(self, future: FutureWrapper) -> None:
+        """Receive what has arrived, waiting a moment for it. An error or the death of any worker ends the call."""
+        sources: dict[Any, WorkerProcHandle] = {worker.worker_response_mq.connection: worker for worker in self.workers}
+        sources |= {worker.process.sentinel: worker for worker in self.workers}
+        ready = wait(list(sources), timeout=_POLL_INTERVAL)
+        for source in sorted(ready, key=lambda source: isinstance(source, int)):  # a dead worker's message first
+            worker = sources[source]
+            try:
+                is_error, value = (True, None) if isinstance(source, int) else worker.worker_response_mq.dequeue()
+            except (EOFError, OSError):
+                is_error, value = True, None
+            if is_error:
+                self._fail(value or self._death(worker))
+            worker.results.append(value)
+        if not ready and time.monotonic() > future.deadline:
+            self._fail(self._timeout(future.method))
 
     def _check_running(self) -> None:
         if self.is_failed:
@@ -295,13 +295,14 @@ class WorkerProc:
     def __init__(
         self, vllm_config: VllmConfig, rank: int, distributed_init_method: str, connection: Connection
     ) -> None:
-        """Make the worker, and join the others."""
+        """Make the worker, join the others, and respond to the executor."""
         self.rank = rank
         self.rpc_broadcast_mq = MessageQueue(connection, "CALL", rank)
         self.worker_response_mq = MessageQueue(connection, "RESPONSE", rank)
         self.worker = WorkerWrapperBase(vllm_config, rank, distributed_init_method)
         self.worker.init_worker()
         self.worker.init_device()
+        self.worker_response_mq.enqueue(serialize((False, None)))
 
     def worker_busy_loop(self) -> None:
         """Serve calls until the executor closes its end of the pipe."""
@@ -346,5 +347,4 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int) -
     except Exception as error:
         connection.send_bytes(serialize((True, _sendable(error))))
         return
-    proc.worker_response_mq.enqueue(serialize((False, None)))
     proc.worker_busy_loop()
