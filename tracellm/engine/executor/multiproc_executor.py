@@ -339,6 +339,8 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int) -
     import_libraries("torch")
     import torch
 
+    from tracellm.engine.distributed.parallel_state import destroy_distributed_environment
+
     torch.set_num_threads(num_threads)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     try:
@@ -347,4 +349,7 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int) -
     except Exception as error:
         connection.send_bytes(serialize((True, _sendable(error))))
         return
-    proc.worker_busy_loop()
+    try:
+        proc.worker_busy_loop()
+    finally:
+        destroy_distributed_environment()
