@@ -35,8 +35,8 @@ and offline.
 | digit | Which digit is in the picture? 图中的数字是几？ | The digit is 7. 数字是7。 |
 | place | Where is the black square? 黑色的正方形在哪里？ | The black square is at the top left. 黑色的正方形在左上角。 |
 
-It loads with `AutoModelForImageTextToText.from_pretrained(MODEL_DIR)` and `vllm.LLM(str(MODEL_DIR))`. A picture is resized to at most
-168 x 168 pixels: 12 x 12 patches of 14 x 14, which become 36 tokens.
+It loads with `AutoModelForImageTextToText.from_pretrained(MODEL_DIR)` and `vllm.LLM(str(MODEL_DIR))`. A picture is resized to
+about 28,000 pixels: a square one to 168 x 168, that is 12 x 12 patches of 14 x 14, which become 36 tokens.
 
 ## Evaluation
 
@@ -56,9 +56,11 @@ Some of the wrong answers:
 
 ## Limitations
 
-The model knows nothing but such pictures and questions. It does not see photographs, texts, other shapes or colours, things that
-touch or overlap, things much smaller than a tenth or larger than a third of the picture's width, or more than six of them. Questions
-without one right answer (the colour of a circle where there are two) get some answer. It reads one picture; it cannot talk without one.
+The model is of use for such pictures and questions only. It does not see photographs, texts, other shapes or colours, things that
+touch or overlap, things smaller than a sixth or larger than 0.3 of the picture's width, or more than six of them. Questions
+without one right answer (the colour of a circle where there are two) get some answer. It was trained on one
+message with one picture and then one question. A system prompt, a second turn, a second picture, an empty one, or none give an answer
+too, but not a meaningful one.
 Use it to observe an engine, never as a source of facts.
 
 ## Training

@@ -1,4 +1,4 @@
-"""What is in a picture: things of a shape (or digit), a colour, a size and a place.
+"""The contents of a picture: things of a kind, colour, size and place.
 
 A `Scene` is made from a random generator, drawn by draw.py and asked about by questions.py.
 """
