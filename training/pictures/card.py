@@ -5,12 +5,11 @@ python -m training.pictures.card --model DIR
 
 # ruff: noqa: E501 - the card has long lines
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
-__all__ = ["card", "write_card"]
+from training.card import main
+
+__all__ = ["card"]
 
 _CARD = """\
 ---
@@ -99,18 +98,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def write_card(directory: Path) -> None:
-    """Write `README.md` into `directory` from its `evaluation.json`."""
-    figures = json.loads((directory / "evaluation.json").read_text())
-    (directory / "README.md").write_text(card(figures, (directory / "model.safetensors").stat().st_size))
-
-
-def main() -> None:
-    """Run the command line: write the card of a checkpoint."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    write_card(parser.parse_args().model)
-
-
 if __name__ == "__main__":
-    main()
+    main(card)
