@@ -1,11 +1,11 @@
 """Questions about a picture: from pixels to patches, placeholders, embeddings and tokens.
 
-Run it with --explain, and open the report:
+Run it with --explain, and open the report that the last line names:
 
     tracellm run --explain examples/picture.py
-    tracellm open
 
-Pillow draws the picture. `tiny-vl`, inside the package, was trained on such pictures only.
+Pillow (`pip install 'tracellm[multimodal]'`) draws the picture. `tiny-vl`, inside the package, was trained on such
+pictures only.
 """
 
 from PIL import Image, ImageDraw

@@ -7,10 +7,11 @@ python -m training.card --model DIR
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["card", "write_card"]
+__all__ = ["card", "main", "write_card"]
 
 _HEAD = """\
 ---
@@ -124,17 +125,18 @@ def card(figures: dict[str, Any], num_bytes: int) -> str:
     )
 
 
-def write_card(directory: Path) -> None:
-    """Write `README.md` into `directory` from its `evaluation.json`."""
-    figures = json.loads((directory / "evaluation.json").read_text())
-    (directory / "README.md").write_text(card(figures, (directory / "model.safetensors").stat().st_size))
+def write_card(directory: Path, card: Callable[[dict[str, Any], int], str] = card) -> None:
+    """Write `README.md` into `directory`: the `card` for its `evaluation.json`."""
+    figures = json.loads((directory / "evaluation.json").read_text(encoding="utf-8"))
+    text = card(figures, (directory / "model.safetensors").stat().st_size)
+    (directory / "README.md").write_text(text, encoding="utf-8")
 
 
-def main() -> None:
-    """Run the command line: write the card of a checkpoint."""
+def main(card: Callable[[dict[str, Any], int], str] = card) -> None:
+    """Run the command line: write the `card` of a checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
-    write_card(parser.parse_args().model)
+    write_card(parser.parse_args().model, card)
 
 
 if __name__ == "__main__":

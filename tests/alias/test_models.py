@@ -9,11 +9,12 @@ import pytest
 
 from tests.alias.scripts import run
 from tests.real_vllm import InOneProcess, require_vllm
-from tracellm.cli.commands.run import overrides_of
+from tracellm.cli.commands.run import _BUNDLED, overrides_of
 from tracellm.cli.errors import CommandError
 from tracellm.cli.script import Script
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.hf_config import BUNDLED_MODELS
 from tracellm.probes.join import replace_models
 from tracellm.tiny import MODEL_DIR
 
@@ -46,6 +47,13 @@ def test_the_command_refuses(tmp_path: Path) -> None:
     done = run(tmp_path, "print('started')\n", "--model", "a=nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "tracellm: --model a: there is no folder nowhere\n"
+
+
+def test_the_command_has_the_bundled_models() -> None:
+    """The command's list of bundled models, made without the engine, is the engine's."""
+    chosen = overrides_of(None, [f"model/{name}={name}" for name in BUNDLED_MODELS])
+    assert chosen.models == {f"model/{name}": str(folder) for name, folder in BUNDLED_MODELS.items()}
+    assert tuple(BUNDLED_MODELS) == _BUNDLED
 
 
 def test_paths_are_settled_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

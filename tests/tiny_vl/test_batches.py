@@ -5,12 +5,16 @@ import random
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import Template
 from transformers import Qwen2VLForConditionalGeneration
 
-from training.pictures.batches import IGNORED, make_batch, patches
+from training.pictures.batches import AFTER_PICTURE, BEFORE_PICTURE, IGNORED, make_batch, patches
 from training.pictures.draw import draw
-from training.pictures.model import MAX_PIXELS, MIN_PIXELS, make_tokenizer, new_model
-from training.pictures.scene import GRIDS, random_scene
+from training.pictures.evaluate import held_out
+from training.pictures.model import CHAT_TEMPLATE, MAX_PIXELS, MIN_PIXELS, make_tokenizer, new_model
+from training.pictures.scene import CELL, COLOURS, GRIDS, KINDS, random_scene
 from training.pictures.supervision import Supervised
 
 
@@ -77,12 +81,41 @@ def test_each_question_is_as_if_alone(tokenizer, model):
             torch.testing.assert_close(packed[row, start:stop][learned], alone[learned], atol=1e-4, rtol=1e-4)
 
 
-def test_cells_have_the_things(tokenizer):
-    """Kinds and colours are those of the scene's things, and each answer is about the cells of its things."""
-    batch = make_batch(tokenizer, random.Random(5), pictures=4, questions=2)
-    things = batch.kinds != batch.kinds.max()
-    assert (batch.colours[things] >= 0).all()
-    assert (batch.colours[~things] == IGNORED).all()
-    assert 4 <= things.sum() <= 24
-    asked = batch.about.any(1)
-    assert (things.view(4, -1) | ~asked).all()
+@given(st.integers(0, 10_000))
+def test_cells_have_the_things(tokenizer, seed):
+    """The facts of each cell are those of the thing whose centre it holds, and answers are about the things' cells."""
+    batch, rng = make_batch(tokenizer, random.Random(seed), pictures=2, questions=2), random.Random(seed)
+    grid = rng.choice(GRIDS)
+    scenes = [random_scene(rng, grid) for _ in range(2)]  # as in `make_batch`
+    width, height = grid[1] * CELL, grid[0] * CELL
+    expected = {
+        (index, thing.y // CELL, thing.x // CELL): (
+            KINDS.index(thing.kind),
+            COLOURS.index(thing.colour),
+            (thing.y > height / 3) + (thing.y > 2 * height / 3),
+            (thing.x > width / 3) + (thing.x > 2 * width / 3),
+        )
+        for index, scene in enumerate(scenes)
+        for thing in scene.things
+    }
+    facts = torch.stack((batch.kinds, batch.colours, batch.rows, batch.columns), 1).view(2, *grid, 4)
+    for place in np.ndindex(2, *grid):
+        assert tuple(facts[place].tolist()) == expected.get(place, (len(KINDS), IGNORED, IGNORED, IGNORED))
+    things = (batch.kinds != len(KINDS)).view(2, -1)
+    assert (things | ~batch.about.any(1)).all()
+
+
+def test_the_training_never_sees_the_held_out_pictures(tokenizer):
+    """Pictures of the evaluation come from another seed than those of the training."""
+    held = {patches(np.asarray(sample.picture)).tobytes() for sample in held_out(3)}
+    assert len(held) == 30
+    for step in range(20):
+        batch = make_batch(tokenizer, random.Random(f"0/all/{step}/0"), pictures=4, questions=1)
+        assert held.isdisjoint(picture.numpy().tobytes() for picture in batch.pixels.chunk(4))
+
+
+def test_the_chat_template_is_the_text_of_the_training(tokenizer):
+    """The checkpoint's chat template has the text that questions had around the picture."""
+    content = [{"type": "image"}, {"type": "text", "text": "How many?"}]
+    text = Template(CHAT_TEMPLATE).render(messages=[{"role": "user", "content": content}], add_generation_prompt=True)
+    assert text == f"{BEFORE_PICTURE}<|image_pad|>{AFTER_PICTURE.format(question='How many?')}"

@@ -87,7 +87,7 @@ def test_folder_is_small() -> None:
 
 
 def test_other_pictures_are_resized() -> None:
-    """A picture of another size has at most 36 tokens, and is read."""
+    """A picture of 640 x 480 pixels becomes 30 tokens, and is read."""
     from PIL import ImageDraw
 
     picture = Image.new("RGB", (640, 480), "white")

@@ -13,12 +13,15 @@ OPTIONS = ["--encoder-steps", "2", "--steps", "2", "--pictures", "4", "--questio
 
 
 def test_training_depends_on_the_seed_only(tmp_path: Path) -> None:
-    """Two runs of the command give the same weights, which an engine loads; training.json has what was done."""
-    for name in ("a", "b"):
-        command = [sys.executable, "-m", "training.pictures.train", "--out", str(tmp_path / name), *OPTIONS]
+    """Equal runs of the command give equal weights, which an engine loads; another seed or more steps give others."""
+    changes: dict[str, list[str]] = {"a": [], "b": [], "seed": ["--seed", "1"], "steps": ["--steps", "3"]}
+    for name, more in changes.items():
+        command = [sys.executable, "-m", "training.pictures.train", "--out", str(tmp_path / name), *OPTIONS, *more]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+    first, second, *others = ((tmp_path / name / "model.safetensors").read_bytes() for name in changes)
     assert first == second
+    assert first not in others
+    assert others[0] != others[1]
     facts = json.loads((tmp_path / "a" / "training.json").read_text())
     assert (facts["pictures"], facts["questions"], facts["processes"]) == (16, 16, 2)
     sample = next(iter(held_out(1)))

@@ -17,7 +17,17 @@ from .draw import draw
 from .questions import LANGUAGES, ask_any
 from .scene import CELL, COLOURS, GRIDS, KINDS, Scene, random_scene
 
-__all__ = ["AFTER_PICTURE", "BEFORE_PICTURE", "IMAGE_MEAN", "IMAGE_STD", "PATCH", "Batch", "make_batch", "patches"]
+__all__ = [
+    "AFTER_PICTURE",
+    "BEFORE_PICTURE",
+    "IGNORED",
+    "IMAGE_MEAN",
+    "IMAGE_STD",
+    "PATCH",
+    "Batch",
+    "make_batch",
+    "patches",
+]
 
 BEFORE_PICTURE = "<|im_start|>user\n<|vision_start|>"
 AFTER_PICTURE = "<|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n"
@@ -121,14 +131,14 @@ def _questions(
     learned: list[bool] = []
     lengths: list[int] = []
     cells: list[list[int]] = []
-    while len(lengths) < number:
+    for _ in range(number):
         asked = ask_any(scene, rng, rng.choice(LANGUAGES))
         prompt = tokenizer.encode(AFTER_PICTURE.format(question=asked.text)).ids
         answer = tokenizer.encode(asked.answer + "<|im_end|>").ids
         ids += prompt + answer
         learned += [False] * len(prompt) + [True] * len(answer)
         lengths.append(len(prompt) + len(answer))
-        cells.append([int(t.y / CELL) * scene.columns + int(t.x / CELL) for t in asked.things])
+        cells.append([row * scene.columns + column for row, column in map(scene.cell, asked.things)])
     return ids, learned, lengths, cells
 
 
@@ -139,8 +149,7 @@ def _cells(scenes: list[Scene]) -> dict[str, Tensor]:
     facts[0] = len(KINDS)
     for index, scene in enumerate(scenes):
         for thing in scene.things:
-            row, column = scene.place(thing) or (0, 0)
-            facts[:, index, int(thing.y / CELL), int(thing.x / CELL)] = torch.tensor(
-                [KINDS.index(thing.kind), COLOURS.index(thing.colour), row, column]
+            facts[:, index, *scene.cell(thing)] = torch.tensor(
+                [KINDS.index(thing.kind), COLOURS.index(thing.colour), *scene.place(thing)]
             )
     return dict(zip(("kinds", "colours", "rows", "columns"), facts.flatten(1), strict=True))

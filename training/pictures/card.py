@@ -5,12 +5,11 @@ python -m training.pictures.card --model DIR
 
 # ruff: noqa: E501 - the card has long lines
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
-__all__ = ["card", "write_card"]
+from training.card import main
+
+__all__ = ["card"]
 
 _CARD = """\
 ---
@@ -35,8 +34,8 @@ and offline.
 | digit | Which digit is in the picture? 图中的数字是几？ | The digit is 7. 数字是7。 |
 | place | Where is the black square? 黑色的正方形在哪里？ | The black square is at the top left. 黑色的正方形在左上角。 |
 
-It loads with `AutoModelForImageTextToText.from_pretrained(MODEL_DIR)` and `vllm.LLM(str(MODEL_DIR))`. A picture is resized to at most
-168 x 168 pixels: 12 x 12 patches of 14 x 14, which become 36 tokens.
+It loads with `AutoModelForImageTextToText.from_pretrained(MODEL_DIR)` and `vllm.LLM(str(MODEL_DIR))`. A picture is resized to
+about 28,000 pixels: a square one to 168 x 168, that is 12 x 12 patches of 14 x 14, which become 36 tokens.
 
 ## Evaluation
 
@@ -56,9 +55,11 @@ Some of the wrong answers:
 
 ## Limitations
 
-The model knows nothing but such pictures and questions. It does not see photographs, texts, other shapes or colours, things that
-touch or overlap, things much smaller than a tenth or larger than a third of the picture's width, or more than six of them. Questions
-without one right answer (the colour of a circle where there are two) get some answer. It reads one picture; it cannot talk without one.
+The model is of use for such pictures and questions only. It does not see photographs, texts, other shapes or colours, things that
+touch or overlap, things smaller than a sixth or larger than 0.3 of the picture's width, or more than six of them. Questions
+without one right answer (the colour of a circle where there are two) get some answer. It was trained on one
+message with one picture and then one question. A system prompt, a second turn, a second picture, an empty one, or none give an answer
+too, but not a meaningful one.
 Use it to observe an engine, never as a source of facts.
 
 ## Training
@@ -97,18 +98,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def write_card(directory: Path) -> None:
-    """Write `README.md` into `directory` from its `evaluation.json`."""
-    figures = json.loads((directory / "evaluation.json").read_text())
-    (directory / "README.md").write_text(card(figures, (directory / "model.safetensors").stat().st_size))
-
-
-def main() -> None:
-    """Run the command line: write the card of a checkpoint."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    write_card(parser.parse_args().model)
-
-
 if __name__ == "__main__":
-    main()
+    main(card)

@@ -66,13 +66,10 @@ def _corners(thing: Thing, x: float, y: float, radius: float, turn: float) -> li
         case "star":
             polar = [(-math.pi / 2 + i * math.pi / 5, 0.42 if i % 2 else 1.0) for i in range(10)]
         case _:  # a cross: each arm has two outer corners, and there is an inner one between two arms
-            half = 0.3
-            outer, inner = math.hypot(half, math.sqrt(1 - half**2)), half * math.sqrt(2)
-            side = math.asin(half)
-            polar = []
+            half, polar = 0.3, []
             for i in range(4):
-                arm = i * math.pi / 2
-                polar += [(arm - side, outer), (arm + side, outer), (arm + math.pi / 4, inner)]
+                arm, side = i * math.pi / 2, math.asin(half)
+                polar += [(arm - side, 1.0), (arm + side, 1.0), (arm + math.pi / 4, half * math.sqrt(2))]
     return [(x + radius * r * math.cos(a + turn), y + radius * r * math.sin(a + turn)) for a, r in polar]
 
 

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from .card import write_card
+from training.card import write_card
+
+from .card import card
 from .draw import draw
 from .questions import LANGUAGES, SUBJECTS, Question, ask
 from .scene import random_scene
@@ -86,7 +88,7 @@ def evaluate(directory: Path, per_group: int) -> dict[str, Any]:
         "subjects": {
             subject: {lang: round(right[subject][lang] / per_group, 4) for lang in LANGUAGES} for subject in SUBJECTS
         },
-        "wrong": wrong[:: max(1, len(wrong) // 10)][:10],  # some of all subjects
+        "wrong": wrong[:: max(1, len(wrong) // 10)][:10],  # spread over the subjects
         "training": json.loads((directory / "training.json").read_text()),
     }
 
@@ -98,8 +100,10 @@ def main() -> None:
     parser.add_argument("--per-group", type=int, default=240, help="pictures for each subject and language")
     args = parser.parse_args()
     figures = evaluate(args.model, args.per_group)
-    (args.model / "evaluation.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
-    write_card(args.model)
+    (args.model / "evaluation.json").write_text(
+        json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    write_card(args.model, card)
 
 
 if __name__ == "__main__":

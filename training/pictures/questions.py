@@ -173,11 +173,11 @@ def _digit(scene: Scene, rng: random.Random, lang: str) -> Found | None:
 
 
 def _place(scene: Scene, rng: random.Random, lang: str) -> Found | None:
-    things = [t for t in _only(scene, lambda t: (t.kind, t.colour)) if scene.place(t, _PLACE_MARGIN)]
+    things = [t for t in _only(scene, lambda t: (t.kind, t.colour)) if not scene.is_near_edge(t, _PLACE_MARGIN)]
     if not things:
         return None
     thing = rng.choice(things)
-    row, column = scene.place(thing) or (0, 0)
+    row, column = scene.place(thing)
     return [thing], {"noun": _noun(lang, thing.kind, thing.colour), "place": _PLACES[lang][row][column]}
 
 

@@ -1,4 +1,4 @@
-"""What is in a picture: things of a shape (or digit), a colour, a size and a place.
+"""The contents of a picture: things of a kind, colour, size and place.
 
 A `Scene` is made from a random generator, drawn by draw.py and asked about by questions.py.
 """
@@ -57,18 +57,18 @@ class Scene:
     ground: tuple[int, int, int]
     things: tuple[Thing, ...]
 
-    def place(self, thing: Thing, margin: float = 0.0) -> tuple[int, int] | None:
-        """Return the third of the height and of the width (0 to 2) that holds the centre of `thing`.
+    def cell(self, thing: Thing) -> tuple[int, int]:
+        """Return row and column of the cell that holds the centre of `thing`."""
+        return int(thing.y / CELL), int(thing.x / CELL)
 
-        None if the centre is nearer than `margin` pixels to the edge of that third.
-        """
-        thirds = []
-        for centre, size in ((thing.y, self.rows * CELL), (thing.x, self.columns * CELL)):
-            third = int(3 * centre / size)
-            if any(abs(centre - edge * size / 3) < margin for edge in (1, 2)):
-                return None
-            thirds.append(third)
-        return thirds[0], thirds[1]
+    def place(self, thing: Thing) -> tuple[int, int]:
+        """Return the third of the height and of the width (0 to 2) that holds the centre of `thing`."""
+        return int(3 * thing.y / (self.rows * CELL)), int(3 * thing.x / (self.columns * CELL))
+
+    def is_near_edge(self, thing: Thing, margin: float) -> bool:
+        """Return whether the centre of `thing` is nearer than `margin` pixels to the edge between two thirds."""
+        sides = ((thing.y, self.rows * CELL), (thing.x, self.columns * CELL))
+        return any(abs(centre - edge * size / 3) < margin for centre, size in sides for edge in (1, 2))
 
 
 def random_scene(rng: random.Random, grid: tuple[int, int] | None = None) -> Scene:

@@ -1,7 +1,7 @@
 """The losses of the training.
 
-An answer alone says little about a picture, and a model that learns from answers only needs several times as long. The
-drawing script has the facts, so three more losses are used, and what computes them is dropped at the end:
+An answer alone has little information about a picture, and a model that learns from answers only needs several times as
+long. The drawing script has the facts, so three more losses are used, and what computes them is dropped at the end:
 
 - *what*: each vector of the encoder gives kind and colour of the thing whose centre is in its part of the picture;
 - *where*: so does the language model's layer `LAYER` for the thirds of the picture;

@@ -3,7 +3,7 @@
     nice -n 5 python -m training.pictures.train --out DIR
 
 Two cores are enough. First the encoder alone learns what is in a picture, then the whole model learns to answer; see
-supervision.py. Every step has new pictures, and the result depends on the seed only.
+supervision.py. Every step has new pictures, and the result depends on the options only.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Options:
 
 
 class Optimizers:
-    """Muon for the matrices of some layers, AdamW for their norms, biases and embeddings."""
+    """Muon for the matrices of the model's layers, AdamW for all other parameters."""
 
     def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
         matrices = {n: p for n, p in parameters.items() if p.ndim == 2 and n.startswith("model.") and "embed" not in n}
@@ -164,6 +164,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2, help="one per core")
     options = Options(**vars(parser.parse_args()))
+    if options.pictures % options.processes:
+        parser.error("--pictures must be a multiple of --processes")
     options.out.mkdir(parents=True, exist_ok=True)
     run_trainers(train, options, options.processes)
 

@@ -39,7 +39,7 @@ def _capture_hashes(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 
 def _capture_processed(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture the items of vLLM's ProcessorInputs; vLLM 0.11.1 passes a prompt, and has been asked before."""
+    """Capture the items of vLLM's ProcessorInputs; in 0.11.1 the argument is a prompt, without them."""
     items = getattr(argument(args, kwargs, 1, "inputs"), "mm_data_items", None)
     return [] if items is None else _capture_items(args[0], items, result.hashes)
 
@@ -76,7 +76,7 @@ def _note_items(tracker: RequestTracker, span: Span, facts: Any, child_facts: di
     """Keep size, small picture and seconds of items until their requests are submitted."""
     for identifier, size, pixels in facts:
         item: dict[str, Any] = {"seconds": round(size, 3)} if pixels is None else {"size": list(size)}
-        if pixels is not None and tracker.text:
+        if pixels is not None and tracker.text and "picture" not in tracker.items.get(identifier, {}):
             item["picture"] = _data_url(*pixels)
         _keep(tracker.items, identifier, item)
 
