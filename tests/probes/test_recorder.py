@@ -196,6 +196,36 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("no_rounds")
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_call_that_ends_while_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int):
+    """A call of a thread that outlives the recording is recorded, and is no problem, whenever it ends."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    @probe(name="outlive")
+    def outlive() -> None:
+        begun.set()
+        may_end.wait()
+
+    append, writes = RecordFile.append, []
+
+    def end_the_call(file: RecordFile, *frames: bytes) -> None:
+        append(file, *frames)
+        writes.append(frames)
+        if len(writes) == written:
+            may_end.set()
+            thread.join()
+
+    thread = threading.Thread(target=outlive)
+    with Recording(tmp_path, catalog=()) as recording:
+        thread.start()
+        begun.wait()
+        work(1)
+        monkeypatch.setattr(RecordFile, "append", end_the_call)
+    assert len(RunFolder.open(tmp_path).trace.named("outlive")) == 1
+    assert (recording.stats["problems"], recording.stats["writer"]["lost"]) == ([], 0)
+
+
+@pytest.mark.usefixtures("no_rounds")
 def test_a_slow_disk_does_not_hold_up_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """After a slow write, steps leave writing to the recorder's thread until the disk is fast again."""
     monkeypatch.setattr(recorder_module, "_SLOW_SECONDS", 0.0)

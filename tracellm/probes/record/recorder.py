@@ -160,9 +160,7 @@ class Recorder:
             return False
         with self._writing:
             begin = time.thread_time()
-            left = len(self.buffer)
-            while left > 0 and (count := self._flush(min(left, self._most_at_once()))):
-                left -= count
+            self._flush_all()
             self.seconds += time.thread_time() - begin
         return True
 
@@ -203,9 +201,10 @@ class Recorder:
             self.flush()
             self.write_open(least_age=0)
             with self._writing:
-                if self.buffer:
-                    self.lost += len(self.buffer)
-                    self._report(f"{len(self.buffer):,} calls are not recorded")
+                # Other threads go on: a call that ends after this was written as an open one.
+                if refused := self._flush_all():
+                    self.lost += refused
+                    self._report(f"{refused:,} calls are not recorded")
                 if self._file is not None:
                     self._file.append(encode(END, ended))
         except OSError as error:
@@ -222,6 +221,13 @@ class Recorder:
             return _MOST_AT_ONCE
         available = self._begin + self._ring - self.calls
         return min(_MOST_AT_ONCE, available if available > 0 else self._ring)
+
+    def _flush_all(self) -> int:
+        """Write the records that are in the buffer now; return how many of them the disk refused."""
+        left = len(self.buffer)
+        while left > 0 and (count := self._flush(min(left, self._most_at_once()))):
+            left -= count
+        return min(left, len(self.buffer))
 
     def _flush(self, count: int) -> int:
         """Write the first `count` records of the buffer; return how many left it, 0 if the disk refused them."""
