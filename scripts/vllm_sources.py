@@ -351,7 +351,7 @@ _NAMED: dict[str, str | tuple[str, str]] = {
     "ipc.launch.CoreEngineProcManager.start": "in v1.engine.utils:CoreEngineProcManager.__init__",
     "ipc.mp_client.BackgroundResources.died_by_itself": f"in {_CLIENT}:MPClient.start_engine_core_monitor",
     "frontend.llm_engine.LLMEngine._add_request": "in v1.engine.llm_engine:LLMEngine.add_request",
-    "core.kv_cache.kv_cache_utils.get_kv_cache_config": "v1.core.kv_cache_utils:get_kv_cache_configs",
+    "core.kv_cache.kv_cache_utils.get_kv_cache_configs": "v1.core.kv_cache_utils:get_kv_cache_configs",
     "core.structured_output.manager.StructuredOutputManager._create_grammar": (
         "v1.structured_output:StructuredOutputManager._async_create_grammar",
         "v1.structured_output:StructuredOutputManager._create_grammar",

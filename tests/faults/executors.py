@@ -15,6 +15,6 @@ class Raises(UniProcExecutor):
 class FailsInAStep(UniProcExecutor):
     """An executor that fails in its first step with requests."""
 
-    def execute_model(self, scheduler_output: Any) -> Any:
+    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
         """Raise."""
         raise RuntimeError("the device is on fire")

@@ -104,7 +104,7 @@ class _NoModel(Executor):
         size = self.cache.block_size
         return SlidingWindowSpec(size, 1, 1, _NO_DTYPE, window) if window else FullAttentionSpec(size, 1, 1, _NO_DTYPE)
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> None:
+    def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> None:
         """See `Executor`; `_Core` has the recorded tokens."""
         raise NotImplementedError
 

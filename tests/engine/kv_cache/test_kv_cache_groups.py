@@ -8,7 +8,7 @@ from tests.engine.sched.harness import make_config, make_spec
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
-from tracellm.engine.core.kv_cache.kv_cache_utils import get_kv_cache_config, get_kv_cache_groups, get_max_num_blocks
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_kv_cache_configs, get_kv_cache_groups, get_max_num_blocks
 
 
 def layers(*windows: int | None) -> dict[str, AttentionSpec]:
@@ -44,7 +44,7 @@ def test_groups_are_of_one_kind_and_of_one_size(windows, names):
 def test_layers_of_different_groups_share_a_tensor():
     """There are as many tensors as layers in the largest group, and the number of blocks follows from that."""
     page = make_spec().page_size_bytes
-    made = get_kv_cache_config(config(), layers(None, None, 8, 8, 8), 2 * page * 100 + 1)
+    made = get_kv_cache_configs(config(), [layers(None, None, 8, 8, 8)], [2 * page * 100 + 1])[0]
     assert made.num_blocks == 100
     assert [tensor.shared_by for tensor in made.kv_cache_tensors] == [["l0", "l2", "l3"], ["l1", "l4"]]
     assert {tensor.size for tensor in made.kv_cache_tensors} == {100 * page}

@@ -16,7 +16,7 @@ from tracellm.engine.core.kv_cache.kv_cache_utils import (
     BlockHash,
     check_enough_kv_cache_memory,
     check_request_fits,
-    get_kv_cache_config,
+    get_kv_cache_configs,
     get_request_block_hasher,
     hash_block_tokens,
 )
@@ -96,7 +96,7 @@ def test_the_keys_of_a_block_are_those_of_its_items(parts):
 
 def test_the_memory_is_divided_into_blocks_that_serve_all_layers():
     """The memory is split into as many blocks as fit, with one tensor per layer and one group."""
-    config = get_kv_cache_config(make_config(), SPEC, 100 * BYTES_PER_BLOCK + 1)
+    config = get_kv_cache_configs(make_config(), [SPEC], [100 * BYTES_PER_BLOCK + 1])[0]
     assert config.num_blocks == 100
     assert [(tensor.size, tensor.shared_by) for tensor in config.kv_cache_tensors] == [
         (100 * BYTES_PER_BLOCK // 4, [name]) for name in SPEC
@@ -108,7 +108,7 @@ def test_the_memory_is_divided_into_blocks_that_serve_all_layers():
 
 def test_an_override_decides_the_number_of_blocks():
     """`num_gpu_blocks_override` is used even if it is too small for `max_model_len`, as in vLLM 0.11.1."""
-    config = get_kv_cache_config(make_config(num_gpu_blocks_override=3), SPEC, 100 * BYTES_PER_BLOCK)
+    config = get_kv_cache_configs(make_config(num_gpu_blocks_override=3), [SPEC], [100 * BYTES_PER_BLOCK])[0]
     assert config.num_blocks == 3
 
 
@@ -122,7 +122,7 @@ def test_an_override_decides_the_number_of_blocks():
 def test_an_override_that_cannot_be_is_refused(override, blocks, message):
     """An override without usable blocks, or above the memory's limit, raises an error with the accepted range."""
     with pytest.raises(EngineError, match=message):
-        get_kv_cache_config(make_config(num_gpu_blocks_override=override), SPEC, blocks * BYTES_PER_BLOCK)
+        get_kv_cache_configs(make_config(num_gpu_blocks_override=override), [SPEC], [blocks * BYTES_PER_BLOCK])[0]
 
 
 def test_too_little_memory_is_refused_with_the_longest_length_that_fits():
@@ -130,7 +130,7 @@ def test_too_little_memory_is_refused_with_the_longest_length_that_fits():
     with pytest.raises(
         EngineError, match=r"max_model_len=256 .* 17 blocks .*Set max_model_len to 240 or less"
     ) as error:
-        get_kv_cache_config(make_config(), SPEC, 17 * BYTES_PER_BLOCK - 1)
+        get_kv_cache_configs(make_config(), [SPEC], [17 * BYTES_PER_BLOCK - 1])[0]
     assert f"{17 * BYTES_PER_BLOCK / MIB:.2f} MiB" in str(error.value)
     check_enough_kv_cache_memory(make_config(), GROUPS, 17 * BYTES_PER_BLOCK)
     check_enough_kv_cache_memory(make_config(max_model_len=240), GROUPS, 17 * BYTES_PER_BLOCK - 1)
@@ -145,14 +145,14 @@ def test_no_memory_at_all_is_refused_without_a_length(available, device, setting
     config = make_config()
     config.device_config.device = torch.device(device)
     with pytest.raises(EngineError, match=rf"MiB are available\. Raise {setting}\."):
-        get_kv_cache_config(config, SPEC, available)
+        get_kv_cache_configs(config, [SPEC], [available])[0]
 
 
 def test_layers_that_differ_are_refused():
     """Layers of different shapes in one group raise an error that lists them."""
     spec = SPEC | {"layers.9": replace(make_spec(), head_size=64)}
     with pytest.raises(EngineError, match=r"different shapes.*layers\.9"):
-        get_kv_cache_config(make_config(), spec, MIB)
+        get_kv_cache_configs(make_config(), [spec], [MIB])[0]
 
 
 def test_a_request_that_can_never_fit_is_refused_with_the_numbers():

@@ -109,10 +109,11 @@ def test_greedy_tokens_equal_transformers(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_two_workers_give_the_same_tokens(family: str, vl_checkpoint: Callable[[str], Path]) -> None:
-    """Two workers of a model, each of which runs the whole encoder, give transformers' tokens."""
+def test_four_workers_give_the_same_tokens(family: str, vl_checkpoint: Callable[[str], Path]) -> None:
+    """Two stages of two workers each, of which the first runs the encoder, give transformers' tokens."""
     folder, prompts = vl_checkpoint(family), make_prompts(family)
-    llm = LLM(folder, tensor_parallel_size=2, dtype="float32", max_model_len=160, max_num_batched_tokens=40)
+    workers = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    llm = LLM(folder, dtype="float32", max_model_len=160, max_num_batched_tokens=40, **workers)
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
     llm.llm_engine.engine_core.shutdown()
     assert tokens(outputs) == likeliest(folder, prompts, outputs)

@@ -63,7 +63,7 @@ class StandInExecutor(Executor):
     ) -> list[Any]:
         return [{"layers.0": make_spec(BLOCK)} if method == "get_kv_cache_spec" else 1 << 20]
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+    def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> ModelRunnerOutput | None:
         for request_id in scheduler_output.finished_req_ids:
             self.tokens.pop(request_id, None)
         cached = scheduler_output.scheduled_cached_reqs

@@ -182,8 +182,7 @@ class Driver:
                 not_scheduled={},
             )
         )
-        if output is None:
-            output = result_of(self.executor.sample_tokens(None))
+        output = result_of(self.executor.sample_tokens(None) if output is None else output)
         self.finished = set()
         assert set(output.req_ids) == set(plan)
         assert runner_of(self.executor).kv_caches[0][:, self.free].isnan().all(), "a free block was written"

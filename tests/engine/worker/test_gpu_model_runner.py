@@ -9,6 +9,7 @@ import torch
 
 from tests.checkpoints import VOCAB_SIZE
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
+from tracellm.engine.core.core import result_of
 from tracellm.engine.core.sched.output import CachedRequestData, SchedulerOutput
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.sample.sampling_params import SamplingParams
@@ -123,7 +124,7 @@ def test_ended_requests_are_forgotten(executor: Executor) -> None:
     nothing = SchedulerOutput([], CachedRequestData([], set(), [], dict, [], [], []), {}, 0, list, {"ended"})
     output = executor.execute_model(nothing)
     assert output is not None, "there is nothing to sample"
-    assert output.req_ids == []
+    assert result_of(output).req_ids == []
     runner = runner_of(executor)
     assert "ended" not in runner.requests
     assert "ended" not in runner.input_batch.req_id_to_index

@@ -28,6 +28,7 @@ from tracellm.engine.config.vllm_config import (
     SchedulerConfig,
     VllmConfig,
 )
+from tracellm.engine.distributed.utils import get_pp_indices
 from tracellm.engine.multimodal.registry import MULTIMODAL_REGISTRY
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ _RULES = (
     Rule("allowed_local_media_path", str, anything, "a directory, or an empty string for none"),
     Rule("allowed_media_domains", list, all_are(str, bool), "a list of host names, or None"),
     Rule("tensor_parallel_size", int, lambda v: v >= 1, "a whole number of workers, at least 1"),
+    Rule("pipeline_parallel_size", int, lambda v: v >= 1, "a whole number of stages, at least 1"),
     Rule("distributed_executor_backend", str, _EXECUTOR_BACKENDS.__contains__, "`uni`, `mp` or None"),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
@@ -157,6 +159,8 @@ class EngineArgs:
     """Schedule a step before the previous step's tokens are known; None is True on a GPU."""
     tensor_parallel_size: int = 1
     """Workers that share each layer of the model, each a process."""
+    pipeline_parallel_size: int = 1
+    """Stages of the model, each with some of the layers and workers of its own."""
     distributed_executor_backend: str | None = None
     """`uni` (a worker in the engine core's process), or `mp` (a process for each worker); None is `mp` for several."""
     attention_backend: str | None = None
@@ -238,15 +242,24 @@ class EngineArgs:
         """Return the division of the model between workers.
 
         Raises:
-            EngineError: the heads cannot be divided, or there are too few GPUs.
+            EngineError: the heads or the layers cannot be divided, there are too few GPUs, or the settings contradict
+                each other.
         """
-        size = self.tensor_parallel_size
-        backend = self.distributed_executor_backend or ("mp" if size > 1 else "uni")
-        if size > 1 and backend == "uni":
+        size, stages = self.tensor_parallel_size, self.pipeline_parallel_size
+        world_size = size * stages
+        asked = f"`tensor_parallel_size={size}`" if stages == 1 else f"`pipeline_parallel_size={stages}`"
+        asked = f"{asked} x `tensor_parallel_size={size}`" if min(size, stages) > 1 else asked
+        backend = self.distributed_executor_backend or ("mp" if world_size > 1 else "uni")
+        if world_size > 1 and backend == "uni":
             raise EngineError(
-                f"LLM: `tensor_parallel_size={size}` needs a process for each worker: "
-                "leave out `distributed_executor_backend`, or give 'mp'."
+                f"LLM: {asked} needs a process for each worker: leave out `distributed_executor_backend`, or give 'mp'."
             )
+        if stages > 1 and self.async_scheduling:
+            raise EngineError(
+                "LLM: Async scheduling is not yet compatible with pipeline_parallel_size > 1. Leave out "
+                "`async_scheduling`."
+            )
+        get_pp_indices(model_config.get_num_layers(), 0, stages)
         if (heads := model_config.get_num_attention_heads()) % size:
             raise EngineError(
                 f"Total number of attention heads ({heads}) must be divisible by tensor parallel size ({size})."
@@ -259,9 +272,9 @@ class EngineArgs:
         if device.type == "cuda":
             import torch
 
-            if size > (available := torch.cuda.device_count()):
-                raise EngineError(f"LLM: `tensor_parallel_size={size}` needs {size} GPUs, and there are {available}.")
-        return ParallelConfig(size, backend)
+            if world_size > (available := torch.cuda.device_count()):
+                raise EngineError(f"LLM: {asked} needs {world_size} GPUs, and there are {available}.")
+        return ParallelConfig(size, stages, backend)
 
     def create_model_config(self) -> ModelConfig:
         """Read the checkpoint's configuration and create the model's settings."""
@@ -330,6 +343,7 @@ class EngineArgs:
             )
         # vLLM ignores the threshold only when both chunked prefill and prefix caching are off.
         has_threshold = self.enable_chunked_prefill or self.enable_prefix_caching
+        by_default = device.type == "cuda" and self.pipeline_parallel_size == 1
         return SchedulerConfig(
             max_num_batched_tokens=tokens,
             max_num_seqs=seqs,
@@ -339,7 +353,7 @@ class EngineArgs:
             policy=self.scheduling_policy,
             disable_hybrid_kv_cache_manager=self.disable_hybrid_kv_cache_manager,
             disable_chunked_mm_input=self.disable_chunked_mm_input,
-            async_scheduling=device.type == "cuda" if self.async_scheduling is None else self.async_scheduling,
+            async_scheduling=by_default if self.async_scheduling is None else self.async_scheduling,
             async_scheduling_reason=(
                 "argument" if self.async_scheduling is not None else "gpu" if device.type == "cuda" else "cpu"
             ),

@@ -75,7 +75,6 @@ UNSUPPORTED_ARGS: dict[str, tuple[Any, ...]] = {
     "node_rank": (0,),
     "num_lookahead_slots": (0,),
     "num_redundant_experts": (0,),
-    "pipeline_parallel_size": (1,),
     "prefix_caching_hash_algo": ("sha256",),
     "pt_load_map_location": ("cpu",),
     "runner": ("auto", "generate"),

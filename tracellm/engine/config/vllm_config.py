@@ -174,18 +174,27 @@ class SchedulerConfig:
 class ParallelConfig:
     """Division of the model between workers.
 
-    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: pipeline, data and expert parallelism, several machines.
+    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: data and expert parallelism, several machines.
     """
 
     tensor_parallel_size: int = 1
     """Workers that share each layer."""
+    pipeline_parallel_size: int = 1
+    """Stages, each with some of the layers."""
     distributed_executor_backend: str = "uni"
     """`uni`: one worker in the engine core's process; `mp`: a process for each worker."""
 
     @property
     def world_size(self) -> int:
         """Number of workers."""
-        return self.tensor_parallel_size
+        return self.pipeline_parallel_size * self.tensor_parallel_size
+
+    def worker_name(self, rank: int) -> str:
+        """Return the name of a worker's process, as in vLLM: `Worker_PP0_TP1`, `Worker_TP1`, `Worker`."""
+        stage, index = divmod(rank, self.tensor_parallel_size)
+        pp = f"_PP{stage}" if self.pipeline_parallel_size > 1 else ""
+        tp = f"_TP{index}" if self.tensor_parallel_size > 1 else ""
+        return f"Worker{pp}{tp}"
 
 
 @dataclass

@@ -3,7 +3,7 @@
 A client (ipc/core_client.py) owns it and calls `step_fn` until no request is left. `EngineCoreProc` (core_proc.py) is
 the engine core in a process of its own.
 
-vLLM: vllm/v1/engine/core.py::EngineCore. Left out: pipeline parallelism, LoRA, profiling, sleeping.
+vLLM: vllm/v1/engine/core.py::EngineCore. Left out: LoRA, profiling, sleeping.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tracellm.engine.core.encoder_cache_manager import check_items_fit
 from tracellm.engine.core.kv_cache import kv_cache_utils
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.async_scheduler import AsyncScheduler
+from tracellm.engine.core.sched.pipeline_scheduler import PipelineScheduler
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
@@ -58,12 +59,14 @@ class EngineCore:
         self.model_executor.collective_rpc("initialize_cache", args=(self.kv_cache_config.num_blocks, 0))
         self.structured_output_manager = StructuredOutputManager(vllm_config)
         scheduler_class = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
+        if vllm_config.parallel_config.pipeline_parallel_size > 1:
+            scheduler_class = PipelineScheduler
         self.scheduler = scheduler_class(vllm_config, self.kv_cache_config, self.structured_output_manager, log_stats)
         self.batch_queue_size = self.model_executor.max_concurrent_batches
         self.batch_queue: deque[tuple[StepResult, SchedulerOutput]] | None = (
             deque(maxlen=self.batch_queue_size) if self.batch_queue_size > 1 else None
         )
-        """Launched steps, the oldest last; None without asynchronous scheduling."""
+        """Launched steps, the oldest last; None if each step is awaited at once."""
         cache_config = vllm_config.cache_config
         self.request_block_hasher = (
             kv_cache_utils.get_request_block_hasher(cache_config.block_size)
@@ -151,13 +154,13 @@ class EngineCore:
     def step_with_batch_queue(
         self, batch_queue: deque[tuple[StepResult, SchedulerOutput]]
     ) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
-        """Run one step under asynchronous scheduling: launch the next step, then process the previous one.
+        """Run one step under asynchronous scheduling or pipeline parallelism: launch a step, then process the oldest.
 
-        The first step returns without outputs. vLLM does so only if the device is still busy; here every run makes the
-        same steps.
+        While the queue is not full, a step returns without outputs. vLLM does so only if the device is still busy; here
+        every run makes the same steps.
 
         Returns:
-            The outputs of the previous step, as in `step_fn`; and whether the model was executed in either step.
+            The outputs of the oldest step, as in `step_fn`; and whether the model was executed in either step.
         """
         executed = False
         if self.scheduler.has_requests():
@@ -186,13 +189,13 @@ class EngineCore:
 
     def _execute_model(self, scheduler_output: SchedulerOutput) -> StepResult:
         """Phase 2: run the forward pass and sample under the grammars; with a batch queue, without waiting."""
-        model_output = self.model_executor.execute_model(scheduler_output)
-        if model_output is not None:
+        non_block = self.batch_queue is not None
+        model_output = self.model_executor.execute_model(scheduler_output, non_block)
+        if not scheduler_output.total_num_scheduled_tokens:
+            assert model_output is not None
             return model_output
         grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
-        if self.batch_queue is None:
-            return self.model_executor.sample_tokens(grammar_output)
-        return self.model_executor.sample_tokens(grammar_output, non_block=True)
+        return self.model_executor.sample_tokens(grammar_output, non_block)
 
     def _process_model_outputs(
         self, scheduler_output: SchedulerOutput, model_output: ModelRunnerOutput

@@ -1,4 +1,4 @@
-"""Collective operations of the layers. With one worker they return their input.
+"""Collective operations of the layers. In a group of one they return their input.
 
 vLLM: vllm/distributed/communication_op.py.
 """

@@ -1,11 +1,14 @@
-"""The groups of workers that this process belongs to, and their collective operations.
+"""The groups of workers that this process belongs to, and the operations of a group.
+
+A worker has a place in two groups: those that share its layers (tensor parallelism), and those that hold the layers
+before and after them (pipeline parallelism). With 2 x 2 workers, ranks 0 and 1 have the first half of the layers, ranks
+2 and 3 the second; 0 and 2 are a pipeline, and so are 1 and 3.
 
 At start-up: `Worker.init_device` calls `init_distributed_environment`, then `initialize_model_parallel`. Layers ask
-for their rank when they are made, and call the group in each step. With one worker there is no group, and nothing is
-sent.
+for their rank when they are made, and call the group in each step. A group of one sends nothing.
 
-vLLM: vllm/distributed/parallel_state.py, with the same names. Left out: pipeline, data and expert parallelism; custom
-all-reduce kernels.
+vLLM: vllm/distributed/parallel_state.py, with the same names. Left out: data and expert parallelism; custom all-reduce
+kernels; sending slices that an all-gather joins (`all_gather_group`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from torch import Tensor
 __all__ = [
     "GroupCoordinator",
     "destroy_distributed_environment",
+    "get_pp_group",
     "get_tensor_model_parallel_rank",
     "get_tensor_model_parallel_world_size",
     "get_tp_group",
@@ -27,7 +31,6 @@ __all__ = [
     "initialize_model_parallel",
 ]
 
-_TP: GroupCoordinator | None = None
 _TIMEOUT = timedelta(minutes=10)
 """Time after which a worker gives up waiting for the others, as in vLLM."""
 
@@ -40,14 +43,47 @@ class GroupCoordinator:
         rank: rank of this worker.
         rank_in_group: its index in `ranks`.
         world_size: number of members.
+        num_sent: number of `send_tensor_dict` calls so far.
+        num_received: number of `recv_tensor_dict` calls so far.
     """
 
-    def __init__(self, ranks: Sequence[int], rank: int) -> None:
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        rank: int,
+        device: torch.device | None = None,
+        device_group: dist.ProcessGroup | None = None,
+        cpu_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Store the members and their process groups, for tensors on `device` (the CPU by default) and for objects."""
         self.ranks = list(ranks)
         self.rank = rank
         self.rank_in_group = self.ranks.index(rank)
         self.world_size = len(self.ranks)
-        self.device_group = dist.new_group(self.ranks, timeout=_TIMEOUT)
+        self.device = device
+        self.device_group = device_group
+        self.cpu_group = cpu_group
+        self.num_sent = self.num_received = 0
+
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether this worker is the group's first."""
+        return self.rank_in_group == 0
+
+    @property
+    def is_last_rank(self) -> bool:
+        """Whether this worker is the group's last."""
+        return self.rank_in_group == self.world_size - 1
+
+    @property
+    def next_rank(self) -> int:
+        """Rank of the next member; after the last, the first."""
+        return self.ranks[(self.rank_in_group + 1) % self.world_size]
+
+    @property
+    def prev_rank(self) -> int:
+        """Rank of the previous member; before the first, the last."""
+        return self.ranks[(self.rank_in_group - 1) % self.world_size]
 
     def all_reduce(self, input_: Tensor) -> Tensor:
         """Return the sum of the members' tensors; `input_` is overwritten."""
@@ -59,6 +95,29 @@ class GroupCoordinator:
         parts = [torch.empty_like(input_) for _ in range(self.world_size)]
         dist.all_gather(parts, input_.contiguous(), group=self.device_group)
         return torch.cat(parts, dim=dim)
+
+    def send_tensor_dict(self, tensor_dict: dict[str, Tensor]) -> None:
+        """Send tensors to the next member, after a message with their names, shapes and dtypes."""
+        metadata = [(name, tensor.shape, tensor.dtype) for name, tensor in tensor_dict.items()]
+        dist.send_object_list([metadata], self.next_rank, group=self.cpu_group)
+        for tensor in tensor_dict.values():
+            dist.send(tensor.contiguous(), self.next_rank, group=self.device_group)
+        self.num_sent += 1
+
+    def recv_tensor_dict(self) -> dict[str, Tensor]:
+        """Wait for the tensors of the previous member, and return them by name."""
+        received: list[list[tuple[str, torch.Size, torch.dtype]]] = [[]]
+        dist.recv_object_list(received, self.prev_rank, group=self.cpu_group)
+        tensor_dict: dict[str, Tensor] = {}
+        for name, shape, dtype in received[0]:
+            tensor_dict[name] = torch.empty(shape, dtype=dtype, device=self.device)
+            dist.recv(tensor_dict[name], self.prev_rank, group=self.device_group)
+        self.num_received += 1
+        return tensor_dict
+
+
+_SINGLE = GroupCoordinator((0,), 0)
+_TP = _PP = _SINGLE
 
 
 def init_distributed_environment(world_size: int, rank: int, distributed_init_method: str, backend: str) -> None:
@@ -75,39 +134,55 @@ def init_distributed_environment(world_size: int, rank: int, distributed_init_me
     )
 
 
-def initialize_model_parallel(tensor_model_parallel_size: int) -> None:
-    """Make the groups of tensor parallelism: consecutive ranks, as many as the size."""
-    global _TP
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    for first in range(0, world_size, tensor_model_parallel_size):
-        group = (
-            GroupCoordinator(range(first, first + tensor_model_parallel_size), rank)
-            if (first <= rank < first + tensor_model_parallel_size)
-            else dist.new_group(range(first, first + tensor_model_parallel_size), timeout=_TIMEOUT)
-        )
-        if isinstance(group, GroupCoordinator):
-            _TP = group
+def initialize_model_parallel(tensor_model_parallel_size: int, device: torch.device) -> None:
+    """Make the groups: of tensor parallelism `tensor_model_parallel_size` consecutive ranks, of pipelines the others.
+
+    Args:
+        tensor_model_parallel_size: workers that share each layer; the number of all workers is a multiple of it.
+        device: where this worker's tensors are.
+    """
+    global _TP, _PP
+    ranks = torch.arange(dist.get_world_size()).view(-1, tensor_model_parallel_size)
+    _TP = _init_model_parallel_group(ranks.tolist(), device)
+    _PP = _init_model_parallel_group(ranks.T.tolist(), device)
+
+
+def _init_model_parallel_group(group_ranks: list[list[int]], device: torch.device) -> GroupCoordinator:
+    """Make all groups of one kind, as every worker must, and return this worker's."""
+    rank, own = dist.get_rank(), _SINGLE
+    for ranks in group_ranks:
+        if len(ranks) == 1:
+            continue
+        device_group = dist.new_group(ranks, timeout=_TIMEOUT)
+        cpu_group = dist.new_group(ranks, timeout=_TIMEOUT, backend="gloo")
+        if rank in ranks:
+            own = GroupCoordinator(ranks, rank, device, device_group, cpu_group)
+    return own
 
 
 def destroy_distributed_environment() -> None:
     """Leave all groups."""
-    global _TP
-    _TP = None
+    global _TP, _PP
+    _TP = _PP = _SINGLE
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def get_tp_group() -> GroupCoordinator:
-    """Return the group of tensor parallelism; there must be one."""
-    assert _TP is not None, "tensor model parallel group is not initialized"
+    """Return the group of tensor parallelism."""
     return _TP
+
+
+def get_pp_group() -> GroupCoordinator:
+    """Return the pipeline."""
+    return _PP
 
 
 def get_tensor_model_parallel_world_size() -> int:
     """Return the number of workers that share each layer."""
-    return 1 if _TP is None else _TP.world_size
+    return _TP.world_size
 
 
 def get_tensor_model_parallel_rank() -> int:
     """Return this worker's index among them."""
-    return 0 if _TP is None else _TP.rank_in_group
+    return _TP.rank_in_group

@@ -47,8 +47,10 @@ class Executor(ABC):
 
     @property
     def max_concurrent_batches(self) -> int:
-        """The largest number of steps in flight: with asynchronous scheduling one running, and one being prepared."""
-        return 2 if self.vllm_config.scheduler_config.async_scheduling else 1
+        """The largest number of steps in flight: one for each pipeline stage, or with asynchronous scheduling two."""
+        if self.vllm_config.scheduler_config.async_scheduling:
+            return 2
+        return self.vllm_config.parallel_config.pipeline_parallel_size
 
     @abstractmethod
     def _init_executor(self) -> None:
@@ -76,11 +78,16 @@ class Executor(ABC):
         """End the workers; nothing can be called after it."""
 
     @abstractmethod
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step. Return the first worker's result, or None if `sample_tokens` must follow."""
+    def execute_model(
+        self, scheduler_output: SchedulerOutput, non_block: bool = False
+    ) -> ModelRunnerOutput | Future[ModelRunnerOutput] | None:
+        """Compute one step. Return the output worker's result, or None if `sample_tokens` must follow.
+
+        With `non_block`, the result may be a future.
+        """
 
     @abstractmethod
     def sample_tokens(
         self, grammar_output: GrammarOutput | None, non_block: bool = False
     ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
-        """Sample the computed step. Return the first worker's result, or its future with `non_block`."""
+        """Sample the computed step. Return the output worker's result, or its future with `non_block`."""

@@ -94,12 +94,11 @@ class FutureWrapper(Future[Any]):
 class MultiprocExecutor(Executor):
     """Executor with a process for each worker."""
 
-    output_rank = 0
-    """Worker that returns the results of steps: the first one of the last pipeline stage."""
-
     def _init_executor(self) -> None:
         parallel_config = self.vllm_config.parallel_config
         self.world_size = parallel_config.world_size
+        self.output_rank = parallel_config.world_size - parallel_config.tensor_parallel_size
+        """Worker that returns the results of steps: the first one of the last pipeline stage."""
         self.futures: deque[FutureWrapper] = deque()
         self.workers: list[WorkerProcHandle] = []
         self.is_failed = False
@@ -128,9 +127,8 @@ class MultiprocExecutor(Executor):
         for rank in range(self.world_size):
             own, workers_own = Pipe()
             settings = pickle.dumps((self.vllm_config, rank, distributed_init_method))
-            process = EngineProcess(
-                target=_worker_process, name=f"Worker_TP{rank}", args=(settings, workers_own, num_threads)
-            )
+            name = self.vllm_config.parallel_config.worker_name(rank)
+            process = EngineProcess(target=_worker_process, name=name, args=(settings, workers_own, num_threads))
             calls, responses = MessageQueue(own, "CALL", rank), MessageQueue(own, "RESPONSE", rank)
             self.workers.append(WorkerProcHandle(process, rank, calls, responses))
             with sigint_blocked():
@@ -168,11 +166,14 @@ class MultiprocExecutor(Executor):
         self.futures.append(future := FutureWrapper(self, method, unique_reply_rank, timeout))
         return future if non_block else future.result()
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step up to the logits."""
-        output: ModelRunnerOutput | None = self.collective_rpc(
+    def execute_model(
+        self, scheduler_output: SchedulerOutput, non_block: bool = False
+    ) -> ModelRunnerOutput | Future[ModelRunnerOutput] | None:
+        """Compute one step up to the logits; with `non_block`, return a future."""
+        output: ModelRunnerOutput | Future[ModelRunnerOutput] | None = self.collective_rpc(
             "execute_model",
             args=(scheduler_output,),
+            non_block=non_block,
             unique_reply_rank=self.output_rank,
             timeout=self.execute_model_timeout,
         )

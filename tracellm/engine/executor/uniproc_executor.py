@@ -58,8 +58,8 @@ class UniProcExecutor(Executor):
         """Call a method of the worker, and return its result in a list."""
         return [getattr(self.driver_worker, method)(*args, **(kwargs or {}))]
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step up to the logits."""
+    def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> ModelRunnerOutput | None:
+        """Compute one step up to the logits; a GPU computes them later."""
         output: ModelRunnerOutput | None = self.collective_rpc("execute_model", args=(scheduler_output,))[0]
         return output
 

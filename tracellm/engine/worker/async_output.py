@@ -13,14 +13,16 @@ the host's tokens stay placeholders.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tracellm.engine.config.errors import EngineError
+from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState
 from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, LogprobsTensors, ModelRunnerOutput
 
-__all__ = ["AsyncGPUModelRunnerOutput", "StepTensors", "fill_output", "placeholder"]
+__all__ = ["AsyncGPUModelRunnerOutput", "PrevSampledTokens", "StepTensors", "fill_output", "placeholder"]
 
 _MASKING_PARAMS = ("allowed_token_ids", "bad_words", "logit_bias", "min_tokens", "structured_outputs")
 """Sampling parameters that can mask tokens."""
@@ -29,6 +31,31 @@ _MASKING_PARAMS = ("allowed_token_ids", "bad_words", "logit_bias", "min_tokens",
 def placeholder(row: int) -> int:
     """Return the placeholder for the token that the last step sampled in this row; negative, unlike any token."""
     return -1 - row
+
+
+class PrevSampledTokens:
+    """Tokens that the previous step sampled, on the device, where they replace placeholders.
+
+    Attributes:
+        token_ids: int64 [R, 1], -1 where every token was masked; None before the first step.
+    """
+
+    def __init__(self, max_num_reqs: int, device: torch.device) -> None:
+        self.token_ids: Tensor | None = None
+        self._indices = CpuGpuBuffer(max_num_reqs, dtype=torch.int64, device=device)
+        self._rows = CpuGpuBuffer(max_num_reqs, dtype=torch.int64, device=device)
+
+    def replace_placeholders(self, ids_cpu: np.ndarray, input_ids: Tensor) -> None:
+        """Replace the placeholders in `input_ids`, int32 [T], whose copy on the host is `ids_cpu`."""
+        if self.token_ids is None:
+            return
+        indices = np.flatnonzero(ids_cpu < 0)
+        if count := len(indices):
+            self._indices.np[:count] = indices
+            self._rows.np[:count] = -1 - ids_cpu[indices]
+            tokens = self.token_ids[self._rows.copy_to_gpu(count), 0]
+            # A request without a token (-1) has failed, and its results are dropped.
+            input_ids[self._indices.copy_to_gpu(count)] = tokens.clamp(min=0).to(torch.int32)
 
 
 class StepTensors(NamedTuple):

@@ -22,13 +22,14 @@ def get_kv_cache_spec(model: nn.Module, vllm_config: VllmConfig) -> dict[str, At
     return {name: layer.get_kv_cache_spec(block_size, dtype) for name, layer in _attention_layers(model).items()}
 
 
-def init_attn_backend(model: nn.Module, kv_cache_config: KVCacheConfig) -> list[AttentionMetadataBuilder]:
-    """Return the builder of each KV cache group's metadata."""
-    layers, builders = _attention_layers(model), []
-    for group in kv_cache_config.kv_cache_groups:
+def init_attn_backend(model: nn.Module, kv_cache_config: KVCacheConfig) -> dict[int, AttentionMetadataBuilder]:
+    """Return the metadata builder of each KV cache group of which there are layers here, by the group's index."""
+    layers, builders = _attention_layers(model), {}
+    for index, group in enumerate(kv_cache_config.kv_cache_groups):
         group_layers = [layers[name] for name in group.layer_names]
-        builder_cls = group_layers[0].attn_backend.get_builder_cls()
-        builders.append(builder_cls(group.kv_cache_spec, [layer.impl for layer in group_layers]))
+        if group_layers:
+            builder_cls = group_layers[0].attn_backend.get_builder_cls()
+            builders[index] = builder_cls(group.kv_cache_spec, [layer.impl for layer in group_layers])
     return builders
 
 

@@ -66,6 +66,17 @@ class CachedRequestState:
         """Number of prompt and output tokens."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
+    def update(self, num_computed_tokens: int, new_block_ids: tuple[list[int], ...] | None, is_resumed: bool) -> None:
+        """Update the request for a step: append blocks, or replace those that a preemption freed."""
+        self.num_computed_tokens = num_computed_tokens
+        if new_block_ids is None:
+            return
+        if is_resumed:
+            self.block_ids = tuple(list(new) for new in new_block_ids)
+        else:
+            for blocks, new_blocks in zip(self.block_ids, new_block_ids, strict=True):
+                blocks.extend(new_blocks)
+
 
 class InputBatch:
     """Up to `max_num_reqs` requests in rows 0 .. num_reqs - 1, without gaps after `condense`."""
@@ -174,6 +185,12 @@ class InputBatch:
         self.num_tokens[rows] += 1
         for row, token_id in zip(rows, token_ids, strict=True):
             self._requests[row].output_token_ids.append(token_id)
+
+    def add_tokens(self, row: int, token_ids: list[int]) -> None:
+        """Append tokens to a row only; its request has them."""
+        end = self.num_tokens[row] + len(token_ids)
+        self.token_ids_cpu[row, self.num_tokens[row] : end] = token_ids
+        self.num_tokens[row] = end
 
     def refresh_metadata(self) -> None:
         """Update `sampling_metadata` and the logits processors for the step, from the rows that changed."""

@@ -6,7 +6,9 @@ the logits for `sample_tokens`: `_sample` -> `_bookkeeping_sync`. Between the tw
 scheduler finds the tokens that the grammars allow.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out:
-speculative tokens, parallelism, warm-up.
+speculative tokens, warm-up.
+
+A pipeline stage that is not the last one ends with `_model_forward`; the worker sends its hidden states on.
 """
 
 from collections.abc import Callable
@@ -21,15 +23,22 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.core.structured_output.utils import apply_grammar_bitmask
+from tracellm.engine.distributed.parallel_state import get_pp_group
 from tracellm.engine.model_executor.layers.forward_context import set_forward_context
 from tracellm.engine.model_executor.model_loader import DefaultModelLoader
 from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal
-from tracellm.engine.model_executor.models.utils import CausalLM
+from tracellm.engine.model_executor.models.utils import CausalLM, IntermediateTensors
 from tracellm.engine.model_executor.ops import make_ops, using_ops
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.worker import attn_utils
-from tracellm.engine.worker.async_output import AsyncGPUModelRunnerOutput, StepTensors, fill_output, placeholder
+from tracellm.engine.worker.async_output import (
+    AsyncGPUModelRunnerOutput,
+    PrevSampledTokens,
+    StepTensors,
+    fill_output,
+    placeholder,
+)
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, get_eager_reason
 from tracellm.engine.worker.encoder_runner import EncoderRunner
@@ -42,7 +51,7 @@ from tracellm.engine.worker.model_runner_output import (
     ModelRunnerOutput,
     SamplerOutput,
 )
-from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
+from tracellm.engine.worker.prompt_logprobs import PromptLogprobs
 
 __all__ = ["GPUModelRunner"]
 
@@ -59,6 +68,7 @@ class GPUModelRunner:
         self.model_config = vllm_config.model_config
         self.device = device
         self.ops = make_ops(vllm_config.ops_choice.name)
+        self.pp_group = get_pp_group()
         limits = vllm_config.scheduler_config
         self.max_num_reqs = limits.max_num_seqs
         # A larger budget than all requests together can use would only cost memory.
@@ -72,15 +82,14 @@ class GPUModelRunner:
         """Encoders of images and sounds; None for a text model."""
         self.kv_caches: list[Tensor] = []
         self.kv_cache_groups: list[KVCacheGroupSpec] = []
-        self.attn_metadata_builders: list[AttentionMetadataBuilder] = []
-        """Builder of each KV cache group."""
+        self.attn_metadata_builders: dict[int, AttentionMetadataBuilder] = {}
+        """Builder of each KV cache group, by its index."""
         self.execute_model_state: ExecuteModelState | None = None
         self.cudagraphs: CudaGraphs | None = None
         """Captured decode CUDA graphs, or None."""
         self.eager_reason = get_eager_reason(vllm_config)
         """Reason why no graphs are captured, or None."""
-        self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
-        """Log probabilities of prompts that are not complete, for the requests that want them."""
+        self.prompt_logprobs = PromptLogprobs(self.model_config.get_vocab_size())
 
         # Inputs of a step. These buffers never move, so CUDA graphs (cudagraphs.py) can read them by address.
         self.arange_np = np.arange(max(self.max_num_tokens, self.max_num_reqs) + 1)
@@ -94,14 +103,9 @@ class GPUModelRunner:
 
         # Asynchronous scheduling: see async_output.py.
         self.use_async_scheduling = limits.async_scheduling
-        self.prev_sampled_token_ids: Tensor | None = None
-        """int64 [R, 1]: tokens sampled by the previous step, on the device. -1 where every token was masked."""
+        self.prev_sampled = PrevSampledTokens(self.max_num_reqs, device)
         self.async_output: AsyncGPUModelRunnerOutput | None = None
         """Output of the previous step, or None."""
-        self.placeholder_indices = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int64, device=device)
-        """Indices of the placeholders in `input_ids`."""
-        self.placeholder_rows = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int64, device=device)
-        """Rows of `prev_sampled_token_ids` that the placeholders refer to."""
         on_gpu = limits.async_scheduling and device.type == "cuda"
         self.async_output_copy_stream = torch.cuda.Stream(device) if on_gpu else None
         self.inputs_copied = torch.cuda.Event() if on_gpu else None
@@ -124,9 +128,17 @@ class GPUModelRunner:
     def profile_run(self) -> None:
         """Run the largest possible step without a KV cache, and sample at random, to measure its peak memory."""
         ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
+        received = None
+        if not self.pp_group.is_first_rank:
+            shape, dtype = (len(ids), self.model_config.get_hidden_size()), self.model_config.dtype
+            names = ("hidden_states", "residual")
+            received = IntermediateTensors(
+                {name: torch.zeros(shape, dtype=dtype, device=self.device) for name in names}
+            )
         with set_forward_context(None):
-            hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64))
-        self._dummy_sampler_run(self.model.compute_logits(hidden_states[: self.max_num_reqs]))
+            hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64), received)
+        if isinstance(hidden_states, Tensor):
+            self._dummy_sampler_run(self.model.compute_logits(hidden_states[: self.max_num_reqs]))
 
     def _dummy_sampler_run(self, logits: Tensor) -> None:
         """Sample from the logits and drop the tokens, without advancing the requests' random numbers."""
@@ -194,11 +206,14 @@ class GPUModelRunner:
 
     # -- a step: the forward pass -------------------------------------------------------------------------------------
     @torch.inference_mode()
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step as planned, up to the logits.
+    def execute_model(
+        self, scheduler_output: SchedulerOutput, intermediate_tensors: IntermediateTensors | None = None
+    ) -> ModelRunnerOutput | IntermediateTensors | None:
+        """Compute one step as planned, up to the logits, from the previous pipeline stage's results if there is one.
 
         Returns:
-            None if `sample_tokens` must follow, or the empty output of a step without tokens.
+            None if `sample_tokens` must follow, this stage's results for the next one, or the empty output of a step
+            without tokens.
         """
         if self.inputs_copied is not None:
             self.inputs_copied.synchronize()  # from here on the host's side of the buffers may be overwritten
@@ -211,7 +226,11 @@ class GPUModelRunner:
             self.inputs_copied.record()
         with set_forward_context(attn_metadata):
             inputs_embeds = self._preprocess(scheduler_output, inputs)
-            hidden_states = self._model_forward(inputs.input_ids, inputs.positions, inputs.graph_size, inputs_embeds)
+            hidden_states = self._model_forward(
+                inputs.input_ids, inputs.positions, intermediate_tensors, inputs_embeds, inputs.graph_size
+            )
+        if isinstance(hidden_states, IntermediateTensors):
+            return hidden_states
         logits = self.model.compute_logits(hidden_states[inputs.logits_indices])
         self.execute_model_state = ExecuteModelState(inputs, logits, hidden_states)
         return None
@@ -221,7 +240,7 @@ class GPUModelRunner:
         batch, cached = self.input_batch, scheduler_output.scheduled_cached_reqs
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
-            self.in_progress_prompt_logprobs.pop(req_id, None)
+            self.prompt_logprobs.remove_request(req_id)
             batch.remove_request(req_id)
         # Preempted requests, and running ones that this step leaves out, lose their rows but stay in `requests`.
         scheduled = scheduler_output.num_scheduled_tokens.keys()
@@ -233,36 +252,30 @@ class GPUModelRunner:
         to_add: list[CachedRequestState] = []
         for new in scheduler_output.scheduled_new_reqs:
             request = self.requests[new.req_id] = CachedRequestState.from_new_request(new, self.device)
-            if (num_logprobs := new.sampling_params.prompt_logprobs) is not None:
-                num_logprobs = self.model_config.get_vocab_size() if num_logprobs == -1 else num_logprobs
-                self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(
-                    new.prompt_token_ids, num_logprobs
-                )
+            self.prompt_logprobs.add_request(new)
             if self.encoder_runner is not None:
                 self.encoder_runner.add_request(request)
             to_add.append(request)
 
         rows: list[int] = []  # rows of the requests that were in the step before, too
         num_computed: list[int] = []
-        for req_id, num_computed_tokens, new_block_ids in zip(
-            cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
+        for index, (req_id, num_computed_tokens, new_block_ids) in enumerate(
+            zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True)
         ):
             request = self.requests[req_id]
-            request.num_computed_tokens = num_computed_tokens
+            request.update(num_computed_tokens, new_block_ids, req_id in cached.resumed_req_ids)
             row = batch.req_id_to_index.get(req_id)
+            if not self.pp_group.is_last_rank:  # the last one has sampled these tokens
+                token_ids = cached.new_token_ids[index][request.num_tokens - num_computed_tokens :]
+                request.output_token_ids += token_ids
+                if row is not None:
+                    batch.add_tokens(row, token_ids)
             if row is None:
                 to_add.append(request)
-            else:
-                rows.append(row)
-                num_computed.append(num_computed_tokens)
-            if new_block_ids is None:
                 continue
-            if req_id in cached.resumed_req_ids:
-                request.block_ids = tuple(list(new) for new in new_block_ids)  # preemption freed the old blocks
-            else:
-                for blocks, new_blocks in zip(request.block_ids, new_block_ids, strict=True):
-                    blocks.extend(new_blocks)
-            if row is not None:
+            rows.append(row)
+            num_computed.append(num_computed_tokens)
+            if new_block_ids is not None:
                 batch.block_table.append_row(new_block_ids, row)
         batch.num_computed_tokens_cpu[rows] = num_computed
 
@@ -320,15 +333,7 @@ class GPUModelRunner:
     def _prepare_input_ids(self, num_tokens: int, num_padded: int) -> Tensor:
         """Send the token ids to the device, and replace the placeholders of tokens that only the device has."""
         input_ids = self.input_ids.copy_to_gpu(num_padded)[:num_tokens]
-        if self.prev_sampled_token_ids is None:
-            return input_ids
-        indices = np.flatnonzero(self.input_ids.np[:num_tokens] < 0)
-        if count := len(indices):
-            self.placeholder_indices.np[:count] = indices
-            self.placeholder_rows.np[:count] = -1 - self.input_ids.np[indices]
-            tokens = self.prev_sampled_token_ids[self.placeholder_rows.copy_to_gpu(count), 0]
-            # A request without a token (-1) has failed, and its results are dropped.
-            input_ids[self.placeholder_indices.copy_to_gpu(count)] = tokens.clamp(min=0).to(torch.int32)
+        self.prev_sampled.replace_placeholders(self.input_ids.np[:num_tokens], input_ids)
         return input_ids
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
@@ -352,7 +357,7 @@ class GPUModelRunner:
         query_start_loc = self.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
         seq_lens = self.seq_lens.copy_to_gpu(padded)[:num_reqs]
         attn_metadata: dict[str, AttentionMetadata] = {}
-        for index, group in enumerate(self.kv_cache_groups):
+        for index, builder in self.attn_metadata_builders.items():
             block_table = self.input_batch.block_table[index]
             common = CommonAttentionMetadata(
                 query_start_loc=query_start_loc,
@@ -364,25 +369,27 @@ class GPUModelRunner:
                 block_table_cpu=block_table.block_table.np[:num_reqs],
                 max_seq_len=max_seq_len,
             )
-            metadata = self.attn_metadata_builders[index].build(common)
-            attn_metadata |= dict.fromkeys(group.layer_names, metadata)
+            layer_names = self.kv_cache_groups[index].layer_names
+            attn_metadata |= dict.fromkeys(layer_names, builder.build(common))
         return attn_metadata
 
     def _preprocess(self, scheduler_output: SchedulerOutput, inputs: PreparedInputs) -> Tensor | None:
         """Encode the step's images and sounds, and set M-RoPE positions.
 
         Returns:
-            The vectors [T, hidden] of the step's tokens, or None if the model looks all of them up by their ids.
+            The vectors [T, hidden] of the step's tokens, or None if the model looks all of them up by their ids, or
+            if an earlier pipeline stage did.
         """
         if self.encoder_runner is None:
             return None
-        self._execute_mm_encoder(scheduler_output)
+        if self.pp_group.is_first_rank:
+            self._execute_mm_encoder(scheduler_output)
         step = self.input_batch.req_ids, inputs.num_scheduled_tokens.tolist(), self.requests
         if (positions := self.encoder_runner.get_mrope_positions(*step)) is not None:
             inputs.positions = positions
             if inputs.graph_size is not None:  # of decoded tokens, whose three positions are equal
                 self.positions.gpu[: positions.shape[1]] = positions[0]
-        return self.encoder_runner.get_inputs_embeds(inputs.input_ids, *step)
+        return self.encoder_runner.get_inputs_embeds(inputs.input_ids, *step) if self.pp_group.is_first_rank else None
 
     def _execute_mm_encoder(self, scheduler_output: SchedulerOutput) -> None:
         """Encode the items that the scheduler has chosen."""
@@ -393,9 +400,10 @@ class GPUModelRunner:
         self,
         input_ids: Tensor,
         positions: Tensor,
-        graph_size: int | None = None,
+        intermediate_tensors: IntermediateTensors | None = None,
         inputs_embeds: Tensor | None = None,
-    ) -> Tensor:
+        graph_size: int | None = None,
+    ) -> Tensor | IntermediateTensors:
         """Run the model on ids and positions [T], or replay its graph of this size; hidden states [T, hidden].
 
         `inputs_embeds` [T, hidden] replace the ids' vectors.
@@ -404,17 +412,24 @@ class GPUModelRunner:
             assert self.cudagraphs is not None
             return self.cudagraphs.replay(graph_size)[: len(input_ids)]
         further = {} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
-        hidden_states: Tensor = self.model(input_ids, positions, **further)
-        return hidden_states
+        output: Tensor | IntermediateTensors = self.model(input_ids, positions, intermediate_tensors, **further)
+        return output
 
     # -- a step: sampling ---------------------------------------------------------------------------------------------
     @torch.inference_mode()
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput:
+    def sample_tokens(
+        self, grammar_output: GrammarOutput | None
+    ) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput | None:
         """Sample a token for each request whose tokens are now all computed, from the logits of the step.
+
+        Returns:
+            The step's output; None in a pipeline stage that is not the last one, which has no logits.
 
         Raises:
             EngineError: see `_bookkeeping_sync`.
         """
+        if not self.pp_group.is_last_rank:
+            return None
         assert self.execute_model_state is not None, "`execute_model` comes first, and returns None"
         inputs, logits, hidden_states = self.execute_model_state
         self.execute_model_state = None
@@ -468,7 +483,7 @@ class GPUModelRunner:
         requests = [self.requests[batch.req_ids[row]] for row in rows]
         if self.use_async_scheduling:
             batch.append_tokens(rows, [placeholder(row) for row in rows])
-            self.prev_sampled_token_ids = sampler_output.sampled_token_ids
+            self.prev_sampled.token_ids = sampler_output.sampled_token_ids
             self.async_output = AsyncGPUModelRunnerOutput(
                 output, tensors, rows, requests, self.async_output_copy_stream
             )
@@ -480,13 +495,6 @@ class GPUModelRunner:
 
     def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:
         """Return the prompt log probabilities of the requests whose prompt this step completed."""
-        batch, complete = self.input_batch, {}
-        for req_id, prompt_logprobs in list(self.in_progress_prompt_logprobs.items()):
-            row = batch.req_id_to_index.get(req_id)
-            if row is None:
-                continue  # not part of this step
-            start, end = self.query_start_loc.np[row : row + 2].tolist()
-            num_computed_tokens = int(batch.num_computed_tokens_cpu[row])
-            if prompt_logprobs.add_chunk(num_computed_tokens, hidden_states[start:end], self.model.compute_logits):
-                complete[req_id] = self.in_progress_prompt_logprobs.pop(req_id).tensors
-        return complete
+        return self.prompt_logprobs.add_step(
+            self.input_batch, self.query_start_loc.np, hidden_states, self.model.compute_logits
+        )

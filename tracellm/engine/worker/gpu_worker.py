@@ -13,7 +13,12 @@ import torch
 from tracellm.engine.config.vllm_config import DeviceConfig, VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
 from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
-from tracellm.engine.distributed.parallel_state import init_distributed_environment, initialize_model_parallel
+from tracellm.engine.distributed.parallel_state import (
+    get_pp_group,
+    init_distributed_environment,
+    initialize_model_parallel,
+)
+from tracellm.engine.model_executor.models.utils import IntermediateTensors
 from tracellm.engine.worker import memory
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
@@ -61,7 +66,7 @@ class Worker:
         if (world_size := self.vllm_config.parallel_config.world_size) > 1:
             backend = "nccl" if self.device.type == "cuda" else "gloo"
             init_distributed_environment(world_size, self.rank, self.distributed_init_method, backend)
-            initialize_model_parallel(self.vllm_config.parallel_config.tensor_parallel_size)
+            initialize_model_parallel(self.vllm_config.parallel_config.tensor_parallel_size, self.device)
         with memory.explain_out_of_memory(self.vllm_config.scheduler_config):
             self.model_runner = GPUModelRunner(self.vllm_config, self.device)
 
@@ -104,9 +109,20 @@ class Worker:
         self.model_runner.prefault_kv_cache()
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """See `GPUModelRunner.execute_model`."""
-        return self.model_runner.execute_model(scheduler_output)
+        """Compute one step between the pipeline's neighbours; see `GPUModelRunner.execute_model`.
 
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncModelRunnerOutput:
+        Returns:
+            None if `sample_tokens` must follow, or the empty output of a step without tokens.
+        """
+        received, pp_group = None, get_pp_group()
+        if scheduler_output.total_num_scheduled_tokens and not pp_group.is_first_rank:
+            received = IntermediateTensors(pp_group.recv_tensor_dict())
+        output = self.model_runner.execute_model(scheduler_output, received)
+        if isinstance(output, IntermediateTensors):
+            pp_group.send_tensor_dict(output.tensors)
+            return None
+        return output
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncModelRunnerOutput | None:
         """See `GPUModelRunner.sample_tokens`."""
         return self.model_runner.sample_tokens(grammar_output)

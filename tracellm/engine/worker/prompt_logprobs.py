@@ -9,20 +9,67 @@ vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner._get_prompt_logprobs_di
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from tracellm.engine.core.sched.output import NewRequestData
 from tracellm.engine.sample.ops import compute_logprobs, gather_logprobs
+from tracellm.engine.worker.gpu_input_batch import InputBatch
 from tracellm.engine.worker.model_runner_output import LogprobsTensors
 
-__all__ = ["InProgressPromptLogprobs"]
+__all__ = ["InProgressPromptLogprobs", "PromptLogprobs"]
 
 _CHUNK_SIZE = 1024
 """Positions computed together; the logits of all tokens at 16,384 positions would take many GiB."""
 
 
+class PromptLogprobs:
+    """Log probabilities of prompts that are not complete, of the requests that want them; used by `GPUModelRunner`."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self.in_progress: dict[str, InProgressPromptLogprobs] = {}
+
+    def add_request(self, new: NewRequestData) -> None:
+        """Begin those of a new request, if it wants them; -1 asks for the whole vocabulary at each position."""
+        if (num_logprobs := new.sampling_params.prompt_logprobs) is not None:
+            num_logprobs = self.vocab_size if num_logprobs == -1 else num_logprobs
+            self.in_progress[new.req_id] = InProgressPromptLogprobs(new.prompt_token_ids, num_logprobs)
+
+    def remove_request(self, req_id: str) -> None:
+        """Drop those of an ended request."""
+        self.in_progress.pop(req_id, None)
+
+    def add_step(
+        self,
+        batch: InputBatch,
+        query_start_loc: np.ndarray,
+        hidden_states: Tensor,
+        compute_logits: Callable[[Tensor], Tensor],
+    ) -> dict[str, LogprobsTensors]:
+        """Add a step's tokens, and return what is complete, by request.
+
+        Args:
+            batch: requests of the step.
+            query_start_loc: int32 [R + 1]: first token of each row among the step's tokens.
+            hidden_states: [T, hidden].
+            compute_logits: maps hidden states [P, hidden] to logits [P, vocabulary].
+        """
+        complete = {}
+        for req_id, prompt_logprobs in list(self.in_progress.items()):
+            row = batch.req_id_to_index.get(req_id)
+            if row is None:
+                continue  # not part of this step
+            start, end = query_start_loc[row : row + 2].tolist()
+            num_computed_tokens = int(batch.num_computed_tokens_cpu[row])
+            if prompt_logprobs.add_chunk(num_computed_tokens, hidden_states[start:end], compute_logits):
+                complete[req_id] = self.in_progress.pop(req_id).tensors
+        return complete
+
+
 class InProgressPromptLogprobs:
-    """Prompt log probabilities of one request, until its prompt is complete; used by `GPUModelRunner`.
+    """Prompt log probabilities of one request, until its prompt is complete.
 
     They survive steps in which the request pauses; vLLM 0.11.1 starts over and loses them. A preempted request computes
     its prompt again, and the same numbers are written again.

@@ -39,7 +39,7 @@ __all__ = [
     "generate_block_hash_extra_keys",
     "get_block_hash",
     "get_bytes_per_block",
-    "get_kv_cache_config",
+    "get_kv_cache_config_from_groups",
     "get_kv_cache_configs",
     "get_kv_cache_groups",
     "get_max_num_blocks",
@@ -427,15 +427,19 @@ def get_kv_cache_configs(
 ) -> list[KVCacheConfig]:
     """Return the KV cache of each worker, from its layers and its available bytes: as many blocks as fit into each.
 
+    The groups are those of the whole model. A pipeline stage has its own layers of each group, perhaps none.
+
     vLLM: vllm/v1/core/kv_cache_utils.py::get_kv_cache_configs.
 
     Raises:
-        EngineError: see `get_kv_cache_config`.
+        EngineError: see `get_kv_cache_groups` and `get_kv_cache_config_from_groups`.
     """
-    configs = [
-        get_kv_cache_config(vllm_config, specs, memory)
-        for specs, memory in zip(kv_cache_specs, available_memory, strict=True)
-    ]
+    merged = {name: spec for specs in kv_cache_specs for name, spec in specs.items()}
+    groups = get_kv_cache_groups(vllm_config, merged)
+    configs = []
+    for specs, memory in zip(kv_cache_specs, available_memory, strict=True):
+        own = [KVCacheGroupSpec([n for n in group.layer_names if n in specs], group.kv_cache_spec) for group in groups]
+        configs.append(get_kv_cache_config_from_groups(vllm_config, own, memory))
     fewest = min(config.num_blocks for config in configs)
     return [
         KVCacheConfig(fewest, get_kv_cache_tensors(config.kv_cache_groups, fewest), config.kv_cache_groups)
@@ -443,8 +447,8 @@ def get_kv_cache_configs(
     ]
 
 
-def get_kv_cache_config(
-    vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec], available_memory: int
+def get_kv_cache_config_from_groups(
+    vllm_config: VllmConfig, groups: list[KVCacheGroupSpec], available_memory: int
 ) -> KVCacheConfig:
     """Divide the memory into as many blocks as fit, or into `num_gpu_blocks_override`.
 
@@ -455,13 +459,12 @@ def get_kv_cache_config(
 
     Args:
         vllm_config: for `max_model_len` and `num_gpu_blocks_override`.
-        kv_cache_spec: cache layout of each layer, by name.
+        groups: the worker's layers, in groups.
         available_memory: bytes.
 
     Raises:
-        EngineError: the memory or the override is too small, or the layers cannot be grouped.
+        EngineError: the memory or the override is too small.
     """
-    groups = get_kv_cache_groups(vllm_config, kv_cache_spec)
     bytes_per_block = get_bytes_per_block(groups)
     num_blocks = vllm_config.cache_config.num_gpu_blocks_override
     if num_blocks is None:

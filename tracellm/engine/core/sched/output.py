@@ -64,7 +64,8 @@ class CachedRequestData:
     resumed_req_ids: set[str]
     """Requests resumed after a preemption: their `new_block_ids` replace their former blocks."""
     new_token_ids: list[list[int]]
-    """Always empty: the model runner keeps the tokens it sampled. vLLM fills it for pipeline parallelism."""
+    """With pipeline parallelism the tokens to compute, because only the last stage has those that it sampled; else
+    empty."""
     copy_token_ids: Callable[[], dict[str, list[int]]]
     """Makes `all_token_ids`."""
     new_block_ids: list[tuple[list[int], ...] | None]

@@ -61,9 +61,8 @@ class Scheduler(EncoderInputScheduler):
     waiting requests. If no block is free for a running request, the last running request is preempted: it loses its
     blocks, returns to the front of the waiting queue and is recomputed later. A step that preempts starts no request.
 
-    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, LoRA, KV connectors,
-    pipeline parallelism. Added: reasons; requests that end by an error. The base class schedules images and sounds;
-    `AsyncScheduler` is the subclass for asynchronous scheduling.
+    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, LoRA, KV connectors. Added:
+    reasons; requests that end by an error. Subclasses schedule steps while others run.
     """
 
     def __init__(
@@ -238,6 +237,9 @@ class Scheduler(EncoderInputScheduler):
                 request.status = RequestStatus.WAITING
             computed_blocks, num_computed_tokens = self.kv_cache_manager.get_computed_blocks(request)
             wanted = self._get_num_wanted_tokens(request) - num_computed_tokens
+            if wanted <= 0:  # preempted while its token is computed
+                skipped.prepend_request(self.waiting.pop_request())
+                continue
             if not self.scheduler_config.enable_chunked_prefill and self._chunk(wanted) > step.token_budget:
                 step.not_scheduled[request.request_id] = NotScheduledReason.token_budget(
                     self.max_num_scheduled_tokens, step.token_budget, wanted

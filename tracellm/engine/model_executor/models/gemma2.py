@@ -6,6 +6,7 @@ vLLM: vllm/model_executor/models/gemma2.py. Left out: pipeline and tensor parall
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from transformers import Gemma2Config
 
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.distributed.parallel_state import get_pp_group
 from tracellm.engine.model_executor.layers.activation import GeluAndMul
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.layernorm import GemmaRMSNorm
@@ -24,7 +26,16 @@ from tracellm.engine.model_executor.layers.linear import (
 )
 from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.model_executor.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
+from tracellm.engine.model_executor.models.utils import (
+    CausalLM,
+    IntermediateTensors,
+    PPMissingLayer,
+    check_config,
+    get_sliding_window,
+    has_embedding,
+    load_parameters,
+    make_layers,
+)
 
 __all__ = ["Gemma2Attention", "Gemma2DecoderLayer", "Gemma2ForCausalLM", "Gemma2MLP", "Gemma2Model"]
 
@@ -111,25 +122,39 @@ class Gemma2Model(nn.Module):
         super().__init__()
         config = vllm_config.model_config.hf_config
         head_size, max_position = vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len
-        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens: nn.Module = PPMissingLayer()
+        if has_embedding(config):
+            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
         # By layer type: Gemma 3 rotates windowed layers by other angles.
         rotary_emb = {kind: get_rope(config, head_size, max_position, kind) for kind in set(config.layer_types)}
-        self.layers = nn.ModuleList(
-            self.layer_cls(config, rotary_emb[kind], prefix=f"{prefix}.layers.{i}")
-            for i, kind in enumerate(config.layer_types)
+        self.start_layer, self.end_layer, self.layers = make_layers(
+            config.num_hidden_layers,
+            lambda i: self.layer_cls(config, rotary_emb[config.layer_types[i]], prefix=f"{prefix}.layers.{i}"),
         )
-        self.norm = GemmaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.norm: nn.Module = PPMissingLayer()
+        if get_pp_group().is_last_rank:
+            self.norm = GemmaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.register_buffer("normalizer", torch.tensor(config.hidden_size**0.5), persistent=False)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
-        return self.embed_tokens(input_ids) * self.normalizer
+        vectors: Tensor = self.embed_tokens(input_ids) * self.normalizer
+        return vectors
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return hidden states [T, hidden] for ids and positions [T]."""
-        hidden_states, residual = self.embed_input_ids(input_ids), None
-        for layer in self.layers:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
+        """See `CausalLM.forward`."""
+        residual = None
+        if intermediate_tensors is None:
+            hidden_states = self.embed_input_ids(input_ids)
+        else:
+            hidden_states, residual = intermediate_tensors["hidden_states"], intermediate_tensors["residual"]
+        for layer in islice(self.layers, self.start_layer, self.end_layer):
             hidden_states, residual = layer(positions, hidden_states, residual)
+        if not get_pp_group().is_last_rank:
+            assert residual is not None
+            return IntermediateTensors({"hidden_states": hidden_states, "residual": residual})
         hidden_states, _ = self.norm(hidden_states, residual)
         return hidden_states
 
@@ -150,18 +175,21 @@ class Gemma2ForCausalLM(CausalLM):
         if getattr(config, "use_bidirectional_attention", False):
             raise ModelLoadError("config.json sets `use_bidirectional_attention`: such a model cannot generate text.")
         self.model = self.model_cls(vllm_config, prefix=f"{prefix}model")
-        self.lm_head = ParallelLMHead(
-            config.vocab_size, config.hidden_size, self.model.embed_tokens if config.tie_word_embeddings else None
-        )
+        self.lm_head: nn.Module = PPMissingLayer()
+        if get_pp_group().is_last_rank:
+            tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
         self.final_logit_softcapping = config.final_logit_softcapping
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`."""
-        return self.model(input_ids, positions)
+        return self.model(input_ids, positions, intermediate_tensors)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        logits = self.lm_head(hidden_states)
+        logits: Tensor = self.lm_head(hidden_states)
         cap = self.final_logit_softcapping
         return logits if cap is None else torch.tanh(logits / cap) * cap
 

@@ -4,20 +4,30 @@ In a request's life: `GPUModelRunner._model_forward` calls `forward` once per st
 that sample.
 (https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
 
-vLLM: vllm/model_executor/models/gpt2.py. Left out: pipeline and tensor parallelism, quantization.
+vLLM: vllm/model_executor/models/gpt2.py. Left out: quantization.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GPT2Config
 
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.distributed.parallel_state import get_pp_group
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.linear import ColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from tracellm.engine.model_executor.layers.vocab_embedding import Embedding, ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.model_executor.models.utils import CausalLM, check_config, load_parameters
+from tracellm.engine.model_executor.models.utils import (
+    CausalLM,
+    IntermediateTensors,
+    PPMissingLayer,
+    check_config,
+    has_embedding,
+    load_parameters,
+    make_layers,
+)
 
 __all__ = ["GPT2MLP", "GPT2Attention", "GPT2Block", "GPT2LMHeadModel", "GPT2Model"]
 
@@ -76,21 +86,38 @@ class GPT2Model(nn.Module):
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
         config = vllm_config.model_config.hf_config
-        self.wte = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
-        self.wpe = Embedding(config.max_position_embeddings, config.hidden_size)
-        self.h = nn.ModuleList(GPT2Block(config, prefix=f"{prefix}.h.{i}") for i in range(config.num_hidden_layers))
-        self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+        self.wte: nn.Module = PPMissingLayer()
+        self.wpe: nn.Module = PPMissingLayer()
+        self.ln_f: nn.Module = PPMissingLayer()
+        if has_embedding(config):
+            self.wte = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        if get_pp_group().is_first_rank:
+            self.wpe = Embedding(config.max_position_embeddings, config.hidden_size)
+        self.start_layer, self.end_layer, self.h = make_layers(
+            config.num_hidden_layers, lambda i: GPT2Block(config, prefix=f"{prefix}.h.{i}")
+        )
+        if get_pp_group().is_last_rank:
+            self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
-        return self.wte(input_ids)
+        vectors: Tensor = self.wte(input_ids)
+        return vectors
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return hidden states [T, hidden] for ids and positions [T]."""
-        hidden_states = self.embed_input_ids(input_ids) + self.wpe(positions)
-        for block in self.h:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
+        """See `CausalLM.forward`."""
+        if intermediate_tensors is None:
+            hidden_states = self.embed_input_ids(input_ids) + self.wpe(positions)
+        else:
+            hidden_states = intermediate_tensors["hidden_states"]
+        for block in islice(self.h, self.start_layer, self.end_layer):
             hidden_states = block(hidden_states)
-        return self.ln_f(hidden_states)
+        if not get_pp_group().is_last_rank:
+            return IntermediateTensors({"hidden_states": hidden_states})
+        hidden_states = self.ln_f(hidden_states)
+        return hidden_states
 
 
 class GPT2LMHeadModel(CausalLM):
@@ -108,17 +135,21 @@ class GPT2LMHeadModel(CausalLM):
             scale_attn_weights=True,
         )
         self.transformer = GPT2Model(vllm_config, prefix=f"{prefix}transformer")
-        self.lm_head = ParallelLMHead(
-            config.vocab_size, config.hidden_size, self.transformer.wte if config.tie_word_embeddings else None
-        )
+        self.lm_head: nn.Module = PPMissingLayer()
+        if get_pp_group().is_last_rank:
+            tied_to = self.transformer.wte if config.tie_word_embeddings else None
+            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`."""
-        return self.transformer(input_ids, positions)
+        return self.transformer(input_ids, positions, intermediate_tensors)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        return self.lm_head(hidden_states)
+        logits: Tensor = self.lm_head(hidden_states)
+        return logits
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`. The oldest checkpoints also hold the causal masks, which are skipped."""

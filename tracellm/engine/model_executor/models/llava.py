@@ -20,7 +20,12 @@ from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
 from tracellm.engine.model_executor.models.clip import CLIPVisionModel
 from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal, init_language_model
-from tracellm.engine.model_executor.models.utils import flatten_weight, load_parameters, rename_weights
+from tracellm.engine.model_executor.models.utils import (
+    IntermediateTensors,
+    flatten_weight,
+    load_parameters,
+    rename_weights,
+)
 
 if TYPE_CHECKING:
     from transformers import LlavaConfig
@@ -82,9 +87,15 @@ class LlavaForConditionalGeneration(SupportsMultiModal):
         features = self.vision_tower(kwargs["pixel_values"].to(self.dtype))[:, self.first_feature :]
         return list(self.multi_modal_projector(features))
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`; inputs_embeds [T, hidden] instead of ids."""
-        return self.language_model(input_ids, positions, inputs_embeds)
+        return self.language_model(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""

@@ -3,10 +3,11 @@
 In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
 tokens that sample. The file reads from the inside out, as qwen2.py does.
 
-vLLM: vllm/model_executor/models/opt.py. Left out: pipeline and tensor parallelism, quantization.
+vLLM: vllm/model_executor/models/opt.py. Left out: quantization.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from transformers import OPTConfig
 
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.distributed.parallel_state import get_pp_group
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.linear import (
     ColumnParallelLinear,
@@ -22,7 +24,15 @@ from tracellm.engine.model_executor.layers.linear import (
     RowParallelLinear,
 )
 from tracellm.engine.model_executor.layers.vocab_embedding import Embedding, ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.model_executor.models.utils import CausalLM, check_config, load_parameters
+from tracellm.engine.model_executor.models.utils import (
+    CausalLM,
+    IntermediateTensors,
+    PPMissingLayer,
+    check_config,
+    has_embedding,
+    load_parameters,
+    make_layers,
+)
 
 __all__ = [
     "OPTAttention",
@@ -104,35 +114,44 @@ class OPTDecoder(nn.Module):
     def __init__(self, config: OPTConfig, prefix: str) -> None:
         super().__init__()
         width, hidden = config.word_embed_proj_dim, config.hidden_size
-        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, width)
-        self.embed_positions = OPTLearnedPositionalEmbedding(config.max_position_embeddings, hidden)
-        self.project_in = ReplicatedLinear(width, hidden, bias=False) if width != hidden else None
-        self.project_out = ReplicatedLinear(hidden, width, bias=False) if width != hidden else None
-        self.final_layer_norm = (
-            nn.LayerNorm(hidden, elementwise_affine=config.layer_norm_elementwise_affine)
-            if config.do_layer_norm_before and not config._remove_final_layer_norm
-            else None
+        self.embed_tokens: nn.Module = PPMissingLayer()
+        self.embed_positions: nn.Module = PPMissingLayer()
+        self.project_in: nn.Module = PPMissingLayer()
+        self.project_out: nn.Module = PPMissingLayer()
+        self.final_layer_norm: nn.Module = PPMissingLayer()
+        if has_embedding(config):
+            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, width)
+        if get_pp_group().is_first_rank:
+            self.embed_positions = OPTLearnedPositionalEmbedding(config.max_position_embeddings, hidden)
+            if width != hidden:
+                self.project_in = ReplicatedLinear(width, hidden, bias=False)
+        self.start_layer, self.end_layer, self.layers = make_layers(
+            config.num_hidden_layers, lambda i: OPTDecoderLayer(config, prefix=f"{prefix}.layers.{i}")
         )
-        self.layers = nn.ModuleList(
-            OPTDecoderLayer(config, prefix=f"{prefix}.layers.{i}") for i in range(config.num_hidden_layers)
-        )
+        if get_pp_group().is_last_rank:
+            if config.do_layer_norm_before and not config._remove_final_layer_norm:
+                self.final_layer_norm = nn.LayerNorm(hidden, elementwise_affine=config.layer_norm_elementwise_affine)
+            if width != hidden:
+                self.project_out = ReplicatedLinear(hidden, width, bias=False)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, width] for ids [T]."""
-        return self.embed_tokens(input_ids)
+        vectors: Tensor = self.embed_tokens(input_ids)
+        return vectors
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return hidden states [T, width] for ids and positions [T]."""
-        hidden_states = self.embed_input_ids(input_ids)
-        if self.project_in is not None:
-            hidden_states = self.project_in(hidden_states)
-        hidden_states = hidden_states + self.embed_positions(positions)
-        for layer in self.layers:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
+        """See `CausalLM.forward`; the final hidden states are [T, width]."""
+        if intermediate_tensors is None:
+            hidden_states = self.project_in(self.embed_input_ids(input_ids)) + self.embed_positions(positions)
+        else:
+            hidden_states = intermediate_tensors["hidden_states"]
+        for layer in islice(self.layers, self.start_layer, self.end_layer):
             hidden_states = layer(hidden_states)
-        if self.final_layer_norm is not None:
-            hidden_states = self.final_layer_norm(hidden_states)
-        if self.project_out is not None:
-            hidden_states = self.project_out(hidden_states)
+        if not get_pp_group().is_last_rank:
+            return IntermediateTensors({"hidden_states": hidden_states})
+        hidden_states = self.project_out(self.final_layer_norm(hidden_states))
         return hidden_states
 
 
@@ -143,9 +162,12 @@ class OPTModel(nn.Module):
         super().__init__()
         self.decoder = OPTDecoder(vllm_config.model_config.hf_config, prefix=f"{prefix}.decoder")
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return hidden states [T, width] for ids and positions [T]."""
-        return self.decoder(input_ids, positions)
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
+        """See `OPTDecoder.forward`."""
+        output: Tensor | IntermediateTensors = self.decoder(input_ids, positions, intermediate_tensors)
+        return output
 
 
 class OPTForCausalLM(CausalLM):
@@ -158,19 +180,21 @@ class OPTForCausalLM(CausalLM):
         config = vllm_config.model_config.hf_config
         check_config(config, activation_function="relu")
         self.model = OPTModel(vllm_config, prefix=f"{prefix}model")
-        self.lm_head = ParallelLMHead(
-            config.vocab_size,
-            config.word_embed_proj_dim,
-            self.model.decoder.embed_tokens if config.tie_word_embeddings else None,
-        )
+        self.lm_head: nn.Module = PPMissingLayer()
+        if get_pp_group().is_last_rank:
+            tied_to = self.model.decoder.embed_tokens if config.tie_word_embeddings else None
+            self.lm_head = ParallelLMHead(config.vocab_size, config.word_embed_proj_dim, tied_to)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`."""
-        return self.model(input_ids, positions)
+        return self.model(input_ids, positions, intermediate_tensors)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        return self.lm_head(hidden_states)
+        logits: Tensor = self.lm_head(hidden_states)
+        return logits
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`. Some checkpoints lack the leading `model.`."""

@@ -2,22 +2,24 @@
 
 In a request's life: `GPUModelRunner._model_forward` calls `forward` once per step, then `compute_logits` for the tokens
 that sample. Begin here to read the models: this file goes from the smallest block to the whole model, the others are
-built the same way, and some on this one (Llama, Qwen3).
+built the same way, and some on this one (Llama, Qwen3). With pipeline parallelism a worker has some of the layers.
 
 Layers may have a sliding window (`use_sliding_window` and `max_window_layers` in config.json), as in transformers;
 vLLM 0.11.1 refuses such a model.
 
-vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline parallelism, quantization.
+vLLM: vllm/model_executor/models/qwen2.py. Left out: quantization.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.distributed.parallel_state import get_pp_group
 from tracellm.engine.model_executor.layers.activation import SiluAndMul
 from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.forward_context import get_shared_attention_metadata
@@ -29,7 +31,16 @@ from tracellm.engine.model_executor.layers.linear import (
 )
 from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.model_executor.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
+from tracellm.engine.model_executor.models.utils import (
+    CausalLM,
+    IntermediateTensors,
+    PPMissingLayer,
+    check_config,
+    get_sliding_window,
+    has_embedding,
+    load_parameters,
+    make_layers,
+)
 from tracellm.engine.model_executor.ops import current_ops
 
 if TYPE_CHECKING:
@@ -124,29 +135,47 @@ class Qwen2Model(nn.Module):
         super().__init__()
         self.ops = current_ops()
         config = vllm_config.model_config.hf_config
-        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        self.hidden_size = config.hidden_size
+        self.embed_tokens: nn.Module = PPMissingLayer()
+        if has_embedding(config):
+            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
         rotary_emb = get_rope(config, vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len)
-        self.layers = nn.ModuleList(
-            self.layer_cls(config, rotary_emb, prefix=f"{prefix}.layers.{i}") for i in range(config.num_hidden_layers)
+        self.start_layer, self.end_layer, self.layers = make_layers(
+            config.num_hidden_layers, lambda i: self.layer_cls(config, rotary_emb, prefix=f"{prefix}.layers.{i}")
         )
-        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.norm: nn.Module = PPMissingLayer()
+        if get_pp_group().is_last_rank:
+            self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
-        return self.embed_tokens(input_ids)
+        vectors: Tensor = self.embed_tokens(input_ids)
+        return vectors
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
-        """Return hidden states [T, hidden] for ids and positions [T], or for vectors [T, hidden] instead of ids."""
-        hidden_states = self.embed_input_ids(input_ids) if inputs_embeds is None else inputs_embeds
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor | IntermediateTensors:
+        """See `CausalLM.forward`; `inputs_embeds`: vectors [T, hidden] instead of ids."""
+        residual = None
+        if intermediate_tensors is None:
+            hidden_states = self.embed_input_ids(input_ids) if inputs_embeds is None else inputs_embeds
+        else:
+            hidden_states, residual = intermediate_tensors["hidden_states"], intermediate_tensors["residual"]
         # On a CPU, one call of C++ computes all layers unless a probe or a hook watches one of them. To debug or change
         # the layers' code, set TRACELLM_OPS=torch.
         output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
         if output is None:
-            residual = None
-            for layer in self.layers:
+            for layer in islice(self.layers, self.start_layer, self.end_layer):
                 hidden_states, residual = layer(positions, hidden_states, residual)
         else:
             hidden_states, residual = output
+        if not get_pp_group().is_last_rank:
+            assert residual is not None
+            return IntermediateTensors({"hidden_states": hidden_states, "residual": residual})
         hidden_states, _ = self.norm(hidden_states, residual)
         return hidden_states
 
@@ -166,21 +195,29 @@ class Qwen2ForCausalLM(CausalLM):
         config = vllm_config.model_config.hf_config
         check_config(config, hidden_act="silu", is_causal=True)
         self.model = self.model_cls(vllm_config, prefix=f"{prefix}model")
-        self.lm_head = ParallelLMHead(
-            config.vocab_size, config.hidden_size, self.model.embed_tokens if config.tie_word_embeddings else None
-        )
+        self.lm_head: nn.Module = PPMissingLayer()
+        if get_pp_group().is_last_rank:
+            tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
         return self.model.embed_input_ids(input_ids)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`; `inputs_embeds`: vectors [T, hidden] instead of ids, of a prompt with images."""
-        return self.model(input_ids, positions, inputs_embeds)
+        return self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        return self.lm_head(hidden_states)
+        logits: Tensor = self.lm_head(hidden_states)
+        return logits
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`."""

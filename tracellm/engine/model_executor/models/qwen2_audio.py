@@ -24,7 +24,7 @@ from tracellm.engine.model_executor.layers.attention import MultiHeadAttention
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
 from tracellm.engine.model_executor.layers.vocab_embedding import Embedding
 from tracellm.engine.model_executor.models.interfaces import SupportsMultiModal, init_language_model
-from tracellm.engine.model_executor.models.utils import load_parameters, rename_weights
+from tracellm.engine.model_executor.models.utils import IntermediateTensors, load_parameters, rename_weights
 
 if TYPE_CHECKING:
     from transformers import Qwen2AudioConfig, Qwen2AudioEncoderConfig
@@ -152,9 +152,15 @@ class Qwen2AudioForConditionalGeneration(SupportsMultiModal):
         sounds = self.audio_tower(kwargs["input_features"].to(self.dtype), num_frames)
         return [self.multi_modal_projector(sound) for sound in sounds]
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`; inputs_embeds [T, hidden] instead of ids."""
-        return self.language_model(input_ids, positions, inputs_embeds)
+        return self.language_model(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""

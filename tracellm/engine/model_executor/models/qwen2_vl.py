@@ -31,7 +31,12 @@ from tracellm.engine.model_executor.models.interfaces import (
     init_language_model,
 )
 from tracellm.engine.model_executor.models.qwen2 import Qwen2ForCausalLM
-from tracellm.engine.model_executor.models.utils import flatten_weight, load_parameters, rename_weights
+from tracellm.engine.model_executor.models.utils import (
+    IntermediateTensors,
+    flatten_weight,
+    load_parameters,
+    rename_weights,
+)
 from tracellm.engine.model_executor.ops import current_ops
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
 
@@ -267,9 +272,15 @@ class Qwen2VLForConditionalGeneration(SupportsMultiModal, SupportsMRoPE):
         pieces.append(torch.arange(len(input_tokens) - end).expand(3, -1) + position)
         return torch.cat(pieces, dim=1), position - end
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor | IntermediateTensors:
         """See `CausalLM.forward`; positions [3, T], or [T] for text only, inputs_embeds [T, hidden] instead of ids."""
-        return self.language_model(input_ids, positions, inputs_embeds)
+        return self.language_model(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""

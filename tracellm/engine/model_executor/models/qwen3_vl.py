@@ -11,6 +11,7 @@ vectors in buffers of the model. Left out: what qwen2_vl.py leaves out.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracellm.engine.attention.encoder_attention import EncoderAttentionMetadata
+from tracellm.engine.distributed.parallel_state import get_pp_group
 from tracellm.engine.model_executor.layers.activation import get_act_fn
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
 from tracellm.engine.model_executor.layers.vocab_embedding import Embedding
@@ -29,6 +31,7 @@ from tracellm.engine.model_executor.models.qwen2_vl import (
     get_patch_places,
 )
 from tracellm.engine.model_executor.models.qwen3 import Qwen3ForCausalLM, Qwen3Model
+from tracellm.engine.model_executor.models.utils import IntermediateTensors
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -133,17 +136,32 @@ class Qwen3_VisionTransformer(nn.Module):
 class Qwen3LLMModel(Qwen3Model):
     """Qwen3 whose first layers add further vectors of images to their outputs."""
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None) -> Tensor:
-        """See `Qwen2Model.forward`; `inputs_embeds` may be [T, hidden * (1 + levels)]: those of the layers follow."""
-        hidden_size = self.embed_tokens.weight.shape[1]
-        if inputs_embeds is None or inputs_embeds.shape[1] == hidden_size:
-            return super().forward(input_ids, positions, inputs_embeds)
-        hidden_states, *levels = inputs_embeds.split(hidden_size, dim=1)
-        residual = None
-        for i, layer in enumerate(self.layers):
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor | IntermediateTensors:
+        """See `Qwen2Model.forward`; `inputs_embeds` may be [T, hidden * (1 + levels)]: those of the layers follow.
+
+        The vectors of layers in later pipeline stages go there with the hidden states.
+        """
+        residual, levels = None, []
+        if intermediate_tensors is not None:
+            hidden_states, residual, *levels = intermediate_tensors.tensors.values()
+        elif inputs_embeds is not None:
+            hidden_states, *levels = inputs_embeds.split(self.hidden_size, dim=1)
+        if not levels:
+            return super().forward(input_ids, positions, intermediate_tensors, inputs_embeds)
+        for layer in islice(self.layers, self.start_layer, self.end_layer):
             hidden_states, residual = layer(positions, hidden_states, residual)
-            if i < len(levels):
-                hidden_states = hidden_states + levels[i]
+            if levels:
+                hidden_states = hidden_states + levels.pop(0)
+        if not get_pp_group().is_last_rank:
+            assert residual is not None
+            further = {f"deepstack_input_embeds_{i}": level for i, level in enumerate(levels)}
+            return IntermediateTensors({"hidden_states": hidden_states, "residual": residual, **further})
         hidden_states, _ = self.norm(hidden_states, residual)
         return hidden_states
 

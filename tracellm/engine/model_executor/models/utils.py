@@ -1,12 +1,14 @@
 """Base class of the models, checks of config.json, loading of parameters, and what models with several parts share.
 
 vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWeightsLoader`, `WeightsMapper`,
-`extract_layer_index`, `_merge_multimodal_embeddings`).
+`extract_layer_index`, `_merge_multimodal_embeddings`, `make_layers`, `PPMissingLayer`); vllm/sequence.py
+(`IntermediateTensors`).
 """
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,18 +16,66 @@ from torch import Tensor, nn
 
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.distributed.parallel_state import get_pp_group
+from tracellm.engine.distributed.utils import get_pp_indices
 
 __all__ = [
     "CausalLM",
+    "IntermediateTensors",
+    "PPMissingLayer",
     "check_config",
     "flatten_weight",
     "get_sliding_window",
+    "has_embedding",
     "load_parameters",
+    "make_layers",
     "merge_multimodal_embeddings",
     "rename_weights",
 ]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass
+class IntermediateTensors:
+    """Results of a pipeline stage for the next one, [T, hidden] each, by name.
+
+    vLLM: vllm/sequence.py::IntermediateTensors.
+    """
+
+    tensors: dict[str, Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+
+class PPMissingLayer(nn.Identity):
+    """Place of a module that another pipeline stage has."""
+
+
+def make_layers(num_hidden_layers: int, layer_fn: Callable[[int], nn.Module]) -> tuple[int, int, nn.ModuleList]:
+    """Return the first of this stage's layers, the layer after its last, and all layers, those of others missing.
+
+    Args:
+        num_hidden_layers: layers of the model.
+        layer_fn: makes the layer of an index.
+
+    Raises:
+        EngineError: see `get_pp_indices`.
+    """
+    group = get_pp_group()
+    start, end = get_pp_indices(num_hidden_layers, group.rank_in_group, group.world_size)
+    return (
+        start,
+        end,
+        nn.ModuleList(layer_fn(i) if start <= i < end else PPMissingLayer() for i in range(num_hidden_layers)),
+    )
+
+
+def has_embedding(hf_config: Any) -> bool:
+    """Return whether this stage has the input embedding: the first, and the last if its output layer is tied."""
+    group = get_pp_group()
+    return group.is_first_rank or (group.is_last_rank and hf_config.tie_word_embeddings)
 
 
 class CausalLM(nn.Module):
@@ -39,8 +89,14 @@ class CausalLM(nn.Module):
         super().__init__()
 
     @abstractmethod
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return the final hidden states [T, hidden] for token ids and positions, int [T]."""
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
+    ) -> Tensor | IntermediateTensors:
+        """Return the final hidden states [T, hidden] for token ids and positions, int [T].
+
+        A pipeline stage that is not the first continues with `intermediate_tensors`, and one that is not the last
+        returns such.
+        """
 
     @abstractmethod
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
@@ -125,18 +181,20 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
 
     With tensor parallelism only this worker's part is copied, so only that is read from a memory-mapped file.
 
-    Names that begin or end with one of `ignore` are skipped: tensors that the model computes itself.
+    Names that begin or end with one of `ignore` are skipped: tensors that the model computes itself. So are those of
+    modules that another pipeline stage has.
 
     Raises:
         ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind, or not finite.
     """
     targets = _targets(model)
+    missing = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, PPMissingLayer))
     count = len(targets)
     unexpected = []
     for name, tensor in weights:
         target = targets.pop(name, None)
         if target is None:
-            if not name.startswith(ignore) and not name.endswith(ignore):
+            if not name.startswith(ignore + missing) and not name.endswith(ignore):
                 unexpected.append(name)
             continue
         if target.shape != tensor.shape:

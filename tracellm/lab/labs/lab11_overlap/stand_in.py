@@ -87,7 +87,7 @@ def make_core(settings: dict[str, Any], model: "Model", ahead: int) -> Any:
             spec = {"layers.0": FullAttentionSpec(BLOCK, 1, 1, _FLOAT)}
             return [spec if method == "get_kv_cache_spec" else 1 << 20]
 
-        def execute_model(self, scheduler_output: Any) -> None:
+        def execute_model(self, scheduler_output: Any, non_block: bool = False) -> None:
             self.result = model.execute(scheduler_output)
 
         def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:

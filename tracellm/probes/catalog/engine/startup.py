@@ -263,7 +263,7 @@ ENTRIES = (
     *vllm_only("request", "v1.executor.abstract:Executor", "determine_available_memory", **_MEMORY),
     *plain("step", _UNIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
     *ours_only("step", _MULTIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
-    *ours_only("request", "core.kv_cache.kv_cache_utils:", "get_kv_cache_config"),
+    *ours_only("request", "core.kv_cache.kv_cache_utils:", "get_kv_cache_configs"),
     *plain("step", _WRAPPER, "initialize_from_config", lifeline="Worker"),
     *plain(
         "step", _WORKER, "get_kv_cache_spec", "determine_available_memory", "initialize_from_config", shown_as="Worker"
