@@ -145,8 +145,8 @@ def test_arguments_of_vllm() -> None:
     args = imported["EngineArgs"]("some/model", tensor_parallel_size=1, max_num_seqs=2)
     assert (args.model, args.max_num_seqs, args.disable_log_stats) == ("some/model", 2, False)
     assert imported["AsyncEngineArgs"](model="tiny", enable_log_requests=True).enable_log_requests is True
-    with pytest.raises(EngineError, match="does not have `pipeline_parallel_size`, which vLLM has"):
-        imported["EngineArgs"]("tiny", pipeline_parallel_size=2)
+    with pytest.raises(EngineError, match="does not have `decode_context_parallel_size`, which vLLM has"):
+        imported["EngineArgs"]("tiny", decode_context_parallel_size=2)
     with pytest.raises(EngineError, match=r"no argument `max_seqs`\. Did you mean"):
         imported["AsyncEngineArgs"]("tiny", max_seqs=2)
     assert imported["TokensPrompt"](prompt_token_ids=[1]) == {"prompt_token_ids": [1]}

@@ -191,7 +191,7 @@ def test_an_engine_that_cannot_start(
     assert str(no_model) in refused(capsys, monkeypatch, "--port", "0", str(no_model))
     assert "--max-num-seqs must be" in refused(capsys, monkeypatch, "--max-num-seqs", "-1")
     assert "--port must be" in refused(capsys, monkeypatch, "--port", "70000")
-    assert "have --tensor-parallel-size, which vLLM has" in refused(capsys, monkeypatch, "--tensor-parallel-size", "2")
+    assert "have --swap-space, which vLLM has" in refused(capsys, monkeypatch, "--swap-space", "2")
     assert "no-such-host" in refused(capsys, monkeypatch, "--host", "no-such-host.invalid")
 
 

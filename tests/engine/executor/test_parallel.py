@@ -1,6 +1,7 @@
 """Tests of tensor and pipeline parallelism: the tokens of several workers, and each worker's part of the model."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,16 @@ def test_stages_overlap(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> No
     client: Any = llm.llm_engine.engine_core
     scheduler, steps = client.engine_core.scheduler, []
     schedule = scheduler.schedule
-    scheduler.schedule = lambda: steps.append(schedule()) or steps[-1]
+
+    def record_step() -> Any:
+        steps.append(schedule())
+        return steps[-1]
+
+    scheduler.schedule = record_step
     llm.generate([{"prompt_token_ids": make_prompt(16)} for _ in range(2)], GREEDY, use_tqdm=False)
     requests = [sorted(step.num_scheduled_tokens) for step in steps if step.num_scheduled_tokens]
     assert len(requests) == 24, "each of two requests has a step for each of 12 tokens"
-    assert all(one != other for one, other in zip(requests, requests[1:], strict=False)), "they take turns"
+    assert all(one != other for one, other in pairwise(requests)), "they take turns"
 
 
 def test_each_worker_has_its_part(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> None:
@@ -134,7 +140,7 @@ def test_a_partition_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [get_pp_indices(4, rank, 2) for rank in range(2)] == [(0, 1), (1, 4)]
     for partition in ("1,3,0", "4", "1;3", "2,1", ""):
         monkeypatch.setenv("VLLM_PP_LAYER_PARTITION", partition)
-        with pytest.raises(EngineError, match="must be 2 numbers .* 4 in all"):
+        with pytest.raises(EngineError, match=r"must be 2 numbers .* 4 in all"):
             get_pp_indices(4, 0, 2)
 
 

@@ -112,7 +112,7 @@ def test_greedy_tokens_equal_transformers(
 def test_four_workers_give_the_same_tokens(family: str, vl_checkpoint: Callable[[str], Path]) -> None:
     """Two stages of two workers each, of which the first runs the encoder, give transformers' tokens."""
     folder, prompts = vl_checkpoint(family), make_prompts(family)
-    workers = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    workers: dict[str, Any] = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
     llm = LLM(folder, dtype="float32", max_model_len=160, max_num_batched_tokens=40, **workers)
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
     llm.llm_engine.engine_core.shutdown()

@@ -73,7 +73,7 @@ def test_prompt_logprobs_are_transformers(
     expected = expected_logprobs(reference, request.prompt)
     check(tensors, expected[:-1], request.prompt[1:], VOCAB_SIZE if num_logprobs == -1 else num_logprobs)
     assert driver.step({request.req_id: 1}, [request]).prompt_logprobs_dict == {}, "they are reported once"
-    assert runner_of(executor).in_progress_prompt_logprobs == {}
+    assert runner_of(executor).prompt_logprobs.in_progress == {}
 
 
 def test_a_pause_or_a_preemption_loses_none(executor: Executor, reference: Any) -> None:
@@ -111,7 +111,7 @@ def test_ended_requests_leave_nothing(executor: Executor) -> None:
     run(driver, request, [3])
     driver.finished.add("ended")
     run(driver, job("next"), [14])
-    assert runner_of(executor).in_progress_prompt_logprobs == {}
+    assert runner_of(executor).prompt_logprobs.in_progress == {}
 
 
 def test_sampled_logprobs_are_transformers(executor: Executor, reference: Any) -> None:
