@@ -16,7 +16,10 @@ GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
         ({"mdoel": "x"}, "LLM has no argument `mdoel`. Did you mean `model`?.*It takes: model, tokenizer"),
         ({"gpu_memory_utilisation": 0.5}, "Did you mean `gpu_memory_utilization`?"),
         ({"max_batch_tokens": 5}, "LLM has no argument `max_batch_tokens`"),
-        ({"decode_context_parallel_size": 2}, "does not have `decode_context_parallel_size`.*Got 2, only 1 is accepted"),
+        (
+            {"decode_context_parallel_size": 2},
+            "have `decode_context_parallel_size`.*Got 2, only 1 is accepted",
+        ),
         ({"quantization": "awq"}, "does not have `quantization`.*only None"),
         ({"trust_remote_code": True}, "does not have `trust_remote_code`"),
         ({"dtype": "int8"}, "`dtype` must be one of auto, half, float16.*'int8'"),

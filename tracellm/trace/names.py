@@ -128,12 +128,15 @@ _define = Group("Between processes", on=_MESSAGES)
 PROCESS_PARENT_PID = _define(
     "process.parent_pid", "int", "id of the process that started this one, if that is recorded", on=("resource",)
 )
-MESSAGE_SYSTEM = _define("messaging.system", "str", "zeromq")
+MESSAGE_SYSTEM = _define("messaging.system", "str", "zeromq, pipe, or torch.distributed")
 MESSAGE_OPERATION = _define("messaging.operation.type", "str", "send or receive")
 MESSAGE_ID = _define("messaging.message.id", "str", "id of the message, the same for sender and receiver")
 MESSAGE_BYTES = _define("messaging.message.body.size", "int", "bytes of all frames of the message")
 MESSAGE_TYPE = _define(
-    "tracellm.message.type", "str", "ADD, ABORT or UTILITY to the engine core; OUTPUTS or UTILITY_OUTPUT from it"
+    "tracellm.message.type",
+    "str",
+    "ADD, ABORT or UTILITY to the engine core; OUTPUTS or UTILITY_OUTPUT from it; CALL to a worker; RESPONSE from it; "
+    "TENSORS between workers",
 )
 MESSAGE_FRAMES = _define("tracellm.message.frames", "int", "number of frames: one, and one for each large array")
 MESSAGE_STEP = _define(
@@ -387,6 +390,11 @@ STEP_ENCODER_CACHE_FREEABLE = _define(
 )
 STEP_ENCODER_EVICTED = _define(
     "tracellm.step.encoder.evicted", "str[]", "first 12 characters of the identifiers that left the encoder cache"
+)
+STEP_OUTPUT_OF = _define(
+    "tracellm.step.output_of",
+    "int",
+    "tracellm.step.index of the earlier step whose logits and sampled tokens these are; absent: of this step",
 )
 STEP_LOGITS = _define("tracellm.step.logits_shape", "int[]", "shape of the logits: sampling requests, vocabulary size")
 STEP_SAMPLED = _define("tracellm.step.sampled.requests", "str[]", "requests that got a token", on=_SAMPLED)

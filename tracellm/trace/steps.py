@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
@@ -152,6 +153,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     sampled: tuple[Sampled, ...]
     encoder: EncoderState | None = None
     """None for a text model."""
+    output_of: int = 0
+    """Index of the step whose tokens came with this one, if it is an earlier one; else 0."""
 
     @property
     def num_tokens(self) -> int:
@@ -167,7 +170,20 @@ def steps(trace: Trace) -> list[Step]:
 @per_trace
 def _steps(trace: Trace) -> tuple[Step, ...]:
     """Return the steps of a trace; cached, since several reports need them."""
-    return tuple(read_step(span) for span in trace.named(STEP_SPAN) if not span.open)
+    found = [read_step(span) for span in trace.named(STEP_SPAN) if not span.open]
+    return tuple(_with_own_output(found))
+
+
+def _with_own_output(steps: list[Step]) -> list[Step]:
+    """Give each step the tokens and logits that came with a later one."""
+    places = {(engine_key(step.span), step.index): place for place, step in enumerate(steps)}
+    for place, step in enumerate(steps.copy()):
+        owner = places.get((engine_key(step.span), step.output_of))
+        if owner is not None and owner != place:
+            steps[owner] = replace(steps[owner], sampled=step.sampled, logits_shape=step.logits_shape)
+            if steps[place].sampled is step.sampled:
+                steps[place] = replace(steps[place], sampled=(), logits_shape=())
+    return steps
 
 
 def engine_key(span: Span) -> Hashable:
@@ -216,6 +232,7 @@ def read_step(span: Span) -> Step:
         logits_shape=facts.integers(names.STEP_LOGITS),
         sampled=tuple(_sampled(facts)),
         encoder=_encoder(facts) if names.STEP_ENCODER_BUDGET in span.attributes else None,
+        output_of=facts.integer(names.STEP_OUTPUT_OF),
     )
 
 

@@ -98,22 +98,31 @@ class GroupCoordinator:
 
     def send_tensor_dict(self, tensor_dict: dict[str, Tensor]) -> None:
         """Send tensors to the next member, after a message with their names, shapes and dtypes."""
+        self.num_sent += 1
         metadata = [(name, tensor.shape, tensor.dtype) for name, tensor in tensor_dict.items()]
         dist.send_object_list([metadata], self.next_rank, group=self.cpu_group)
         for tensor in tensor_dict.values():
             dist.send(tensor.contiguous(), self.next_rank, group=self.device_group)
-        self.num_sent += 1
 
     def recv_tensor_dict(self) -> dict[str, Tensor]:
         """Wait for the tensors of the previous member, and return them by name."""
+        tensor_dict = {
+            name: torch.empty(shape, dtype=dtype, device=self.device) for name, shape, dtype in self.recv_object()
+        }
+        self.num_received += 1
+        self.recv_tensors(tensor_dict)
+        return tensor_dict
+
+    def recv_object(self) -> list[tuple[str, torch.Size, torch.dtype]]:
+        """Wait until the previous member sends tensors, and return their names, shapes and dtypes."""
         received: list[list[tuple[str, torch.Size, torch.dtype]]] = [[]]
         dist.recv_object_list(received, self.prev_rank, group=self.cpu_group)
-        tensor_dict: dict[str, Tensor] = {}
-        for name, shape, dtype in received[0]:
-            tensor_dict[name] = torch.empty(shape, dtype=dtype, device=self.device)
-            dist.recv(tensor_dict[name], self.prev_rank, group=self.device_group)
-        self.num_received += 1
-        return tensor_dict
+        return received[0]
+
+    def recv_tensors(self, tensor_dict: dict[str, Tensor]) -> None:
+        """Fill the tensors with those of the previous member."""
+        for tensor in tensor_dict.values():
+            dist.recv(tensor, self.prev_rank, group=self.device_group)
 
 
 _SINGLE = GroupCoordinator((0,), 0)

@@ -4,6 +4,7 @@ Entries of the catalog update the tracker (`Entry.observe`), which combines fact
 request's span from submission to last token. It runs where spans are built, outside the recorded calls.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ __all__ = ["RequestTracker"]
 _LINKED_STEPS = frozenset(("requests", "steps", "schedules", "endings"))
 """Subjects that are needed to link steps to their requests, and to detect the end of a request."""
 
+_MAX_IN_FLIGHT = 64
+"""Number of steps kept whose tokens have not come; more than there are pipeline stages."""
 _MAX_OUTPUTS = 4096
 """Number of outputs whose step is kept; far more than ever wait to be sent."""
 
@@ -85,6 +88,7 @@ class RequestTracker:
     _remote: dict[str, Link] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
     _output_steps: dict[str, int] = field(default_factory=dict)
+    _in_flight: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_IN_FLIGHT))
     _kept: dict[str, _TrackedRequest] = field(default_factory=dict)
 
     @property
@@ -233,6 +237,22 @@ class RequestTracker:
         self._output_steps |= dict.fromkeys(map(repr, timestamps), self.steps)
         while len(self._output_steps) > _MAX_OUTPUTS:  # within one process no message is sent
             del self._output_steps[next(iter(self._output_steps))]
+
+    def output_of(self, is_scheduled: bool, sampled: dict[str, Any] | None) -> int:
+        """Return the step whose tokens the current step got: an earlier one, if they are `late`, from other processes.
+
+        Args:
+            is_scheduled: whether the current step scheduled tokens.
+            sampled: its tokens, if it got any.
+        """
+        if is_scheduled:
+            self._in_flight.append(self.steps)
+        if sampled is None:
+            return self.steps
+        if sampled.get("late") and self._in_flight:
+            return self._in_flight.popleft()
+        self._in_flight.clear()
+        return self.steps
 
     def step_of(self, message_id: str) -> int | None:
         """Return the step that made the outputs in this message."""

@@ -249,18 +249,18 @@ def _request(request: ScheduledRequest, lang: str) -> str:
 
 
 def _executed(step: Step, lang: str) -> list[str]:
-    if not step.logits_shape:
+    if not step.logits_shape or step.output_of:
         return []
     return [text(lang, "console.step.logits", shape="[" + ", ".join(map(str, step.logits_shape)) + "]")]
 
 
 def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
-        return [text(lang, "console.step.no_token")]
+        return [text(lang, "console.step.no_token" if step.logits_shape else "console.step.later")]
     batch = {request.request_id: index for index, request in enumerate(step.requests)}
     in_order = sorted(step.sampled, key=lambda sampled: batch.get(sampled.request_id, len(batch)))
     shown, more = clip(in_order, MOST_REQUESTS)
-    lines = []
+    lines = [text(lang, "console.step.output_of", index=step.output_of)] if step.output_of else []
     for sampled in shown:
         token = (
             text(lang, "console.step.no_text") if sampled.text is None else f'"{shorten(visible(sampled.text), 40)}"'

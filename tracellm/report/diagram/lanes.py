@@ -22,7 +22,9 @@ LONG = frozenset({"loop", "coroutine", "async_generator"})
 WAITS = frozenset({"SyncMPClient.get_output", "AsyncMPClient.get_output_async"})
 """Calls by which a client takes messages of the engine core, one each, in the order they came."""
 
-_WAITS_LONG = frozenset({"SyncMPClient.get_output", "SyncMPClient.call_utility"})
+_WAITS_LONG = frozenset(
+    {"SyncMPClient.get_output", "SyncMPClient.call_utility", "MultiprocExecutor.collective_rpc", "FutureWrapper.result"}
+)
 """Plain calls during which the work of the other process is drawn."""
 
 

@@ -2,7 +2,7 @@
 
 Work in two processes at once has no order of its own: the engine core begins its next step while the client still
 processes the outputs of the last. For equal diagrams of equal runs, an engine core's *turn* (receiving messages, a
-step, sending outputs) is placed where the client took its outputs. Nothing is placed before its cause, and the calls of
+step, sending outputs) is placed where the client took its outputs, and a worker's work where it was called. Nothing is placed before its cause, and the calls of
 each thread keep their order. A part is then placed between the script's calls, in one that waits, or below a coroutine.
 """
 
@@ -61,6 +61,7 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
             ids = {send.span_id for send in sent}
             by_part |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], by_part)
     by_part |= _waits(by_lane, waits, by_part)
+    by_part |= _called(trace, by_lane)
     return by_part | _in_thread_order(by_lane, by_part)
 
 
@@ -231,6 +232,26 @@ def _waits(
                     found[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
             elif turn is not None:
                 found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), by_part[part.span_id].rank, turn.step)
+    return found
+
+
+def _called(trace: Trace, by_lane: Mapping[Lane, list[Span]]) -> dict[str, Moment]:
+    """Return the moments of workers' parts: when the call was sent, or before the first call the start of the worker."""
+    calls: dict[int, list[Message]] = {}
+    for message in trace.messages:
+        if message.receive is not None and message.send.attributes.get(names.MESSAGE_TYPE) == "CALL":
+            calls.setdefault(process_id(message.receive), []).append(message)
+    found: dict[str, Moment] = {}
+    by_name = sorted(calls, key=lambda pid: calls[pid][0].send.attributes[names.MESSAGE_ID])
+    for number, pid in enumerate(by_name):
+        arrived = [message.receive.start_ns for message in calls[pid] if message.receive is not None]
+        for index, part in enumerate(by_lane.get((pid, ""), [])):
+            place = bisect_right(arrived, part.start_ns)
+            caller = trace.parent(part)
+            if place:
+                found[part.span_id] = Moment(sent_at(calls[pid][place - 1].send), (_AFTER, index))
+            elif caller is not None:
+                found[part.span_id] = Moment(caller.start_ns, (_AFTER + number, index))
     return found
 
 

@@ -189,10 +189,15 @@ def _messages(trace: Trace, turns: Mapping[str, str]) -> dict[str, Sent]:
 
 
 def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
-    """Hide the decoding of messages in its caller, with all below it: the arrow is drawn where the message was sent."""
-    sends = {message.send.span_id for message in trace.messages}
+    """Hide the decoding of messages in its caller, with all below it: the arrow is drawn where the message was sent.
+
+    Messages to different processes get different keys, and are never folded into one.
+    """
+    sends = {message.send.span_id: message.receive for message in trace.messages}
     receives = {message.receive.span_id for message in trace.messages if message.receive is not None}
     for node in list(walk(roots)):
+        if (receive := sends.get(node.span.span_id)) is not None:
+            node.key = ("to", receive.process and receive.process.pid, node.key)
         if not node.children:
             continue
         taken = sends if node.span.span_id in sends else receives

@@ -47,12 +47,17 @@ class ProcessFacts:
 
 
 def crossings(trace: Trace) -> list[Crossing]:
-    """Return the messages of a trace, by type and direction, in the order of the first of each."""
-    groups: dict[tuple[str, str], list[Message]] = {}
+    """Return the messages of a trace, by type, sender and receiver, in the order of the first of each."""
+    groups: dict[tuple[str, str, str | None], list[Message]] = {}
     for message in trace.messages:
         kind = str(message.send.attributes.get(names.MESSAGE_TYPE, "?"))
-        groups.setdefault((kind, _process(message.send)), []).append(message)
-    return [_crossing(kind, source, group) for (kind, source), group in groups.items()]
+        target = None if message.receive is None else _process(message.receive)
+        groups.setdefault((kind, _process(message.send), target), []).append(message)
+    for kind, source, target in list(groups):  # a lost message went where the others of its kind went
+        found = [key for key in groups if key[:2] == (kind, source) and key[2] is not None]
+        if target is None and len(found) == 1:
+            groups[found[0]] += groups.pop((kind, source, None))
+    return [_crossing(kind, source, group) for (kind, source, _), group in groups.items()]
 
 
 def _crossing(kind: str, source: str, messages: list[Message]) -> Crossing:

@@ -120,10 +120,23 @@ def _capture_queue(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     return operation, queue.kind, f"{queue.kind} {queue.rank} {queue.num_messages}", len(data), 1
 
 
+def _capture_tensors(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the tensors that a pipeline stage sends to the next one; both ends count the messages."""
+    group, tensors = args[0], argument(args, kwargs, 1, "tensor_dict").values()
+    ends = (group.rank, group.next_rank, group.num_sent)
+    if operation == "receive":
+        ends = (group.prev_rank, group.rank, group.num_received)
+    message_id = "TENSORS {} -> {} {}".format(*ends)
+    return operation, "TENSORS", message_id, sum(tensor.nbytes for tensor in tensors), len(tensors)
+
+
 def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     """Record the step that made the outputs; the engine core may already run the next one."""
     if facts is not None and facts[1] == "OUTPUTS" and (step := tracker.step_of(facts[2])) is not None:
         span.attributes[names.MESSAGE_STEP] = step
+
+
+_SYSTEMS = {"CALL": "pipe", "RESPONSE": "pipe", "TENSORS": "torch.distributed"}
 
 
 def _message(facts: Any) -> dict[str, Any]:
@@ -134,7 +147,7 @@ def _message(facts: Any) -> dict[str, Any]:
         attributes = {names.ARGUMENTS: [f"bufs={size}"], names.RESULT: kind}
     if message_id:
         attributes |= {
-            names.MESSAGE_SYSTEM: "pipe" if kind in ("CALL", "RESPONSE") else "zeromq",
+            names.MESSAGE_SYSTEM: _SYSTEMS.get(kind, "zeromq"),
             names.MESSAGE_OPERATION: operation,
             names.MESSAGE_TYPE: kind,
             names.MESSAGE_ID: message_id,
@@ -196,6 +209,7 @@ _BASE, _SYNC, _ASYNC = "ipc.mp_client:MPClient", "ipc.mp_client:SyncMPClient", "
 _MANAGER = "ipc.launch:CoreEngineProcManager"
 _PROC = "core.core_proc:EngineCoreProc"
 _QUEUE = "distributed.message_queue:MessageQueue"
+_GROUP = "distributed.parallel_state:GroupCoordinator"
 _API = "entrypoints.openai.api_server:"
 _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
@@ -238,6 +252,9 @@ _CORE_PROCESS = (
     *ours_only("request", _PROC, "shutdown"),
     *ours_only("step", _QUEUE, "enqueue", capture=partial(_capture_queue, "send"), attributes=_message),
     *ours_only("step", _QUEUE, "deserialize", capture=partial(_capture_queue, "receive"), attributes=_message),
+    *ours_only("step", _GROUP, "send_tensor_dict", capture=partial(_capture_tensors, "send"), attributes=_message),
+    *ours_only("step", _GROUP, "recv_tensor_dict", "recv_object"),
+    *ours_only("step", _GROUP, "recv_tensors", capture=partial(_capture_tensors, "receive"), attributes=_message),
     *plain("step", "ipc.serial_utils:MsgpackEncoder", "encode", "encode_into", **_SENT),
     *plain("step", "ipc.serial_utils:MsgpackDecoder", "decode", capture=_capture_received, attributes=_message),
 )

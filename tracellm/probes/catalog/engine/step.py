@@ -5,13 +5,15 @@ The step's span has everything that a replay of the run needs.
 `Scheduler.schedule`, the model runner (runner.py) and `Scheduler.update_from_output` each give their facts to the
 enclosing `EngineCore.step_fn`, whose span `complete_step` completes. Under asynchronous scheduling
 (`step_with_batch_queue`) a step's span has the requests that it scheduled and the tokens sampled for them; the finished
-requests are of those that the previous step scheduled.
+requests are of those that the previous step scheduled. If other processes sample, as with pipeline parallelism, the
+tokens come with a later step, whose span names the step they are of.
 
 vLLM: vllm/v1/engine/core.py, vllm/v1/core/.
 """
 
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import chain, islice
 from math import isfinite
 from operator import attrgetter
@@ -21,7 +23,7 @@ import msgspec
 
 from tracellm.probes.catalog.engine.items import encoder_attributes, scheduled_items
 from tracellm.probes.catalog.engine.runner import Likeliest, sampled_attributes, to_millionths, token_ids
-from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, vllm_only
+from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import active_processors
 from tracellm.trace import names
@@ -199,8 +201,11 @@ def complete_step(tracker: RequestTracker, span: Span, returned: Any, child_fact
         for request_id in attributes[names.STEP_FINISHED]:
             tracker.forget_remote(request_id)
             tracker.queued.discard(request_id)
-    if child_facts.get("logits_shape"):
+    if any(child_facts.get("logits_shape", ())):
         attributes[names.STEP_LOGITS] = list(child_facts["logits_shape"])
+    output_of = tracker.output_of(bool(attributes.get(names.STEP_REQUESTS)), child_facts.get("sampled"))
+    if output_of != tracker.steps:
+        attributes[names.STEP_OUTPUT_OF] = output_of
     if "sampled" in child_facts:
         attributes.update(sampled_attributes(child_facts["sampled"], tracker.decode))
         if "likeliest" in child_facts["sampled"]:
@@ -345,15 +350,22 @@ def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
     return _starts
 
 
-def _capture_output(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture requests and new tokens of a ModelRunnerOutput from another process; a future has none yet."""
-    rows = zip(getattr(result, "req_ids", ()), getattr(result, "sampled_token_ids", ()), strict=True)
+def _capture_output(late: bool, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture requests and new tokens of a ModelRunnerOutput from another process; None if there is none yet."""
+    if not getattr(result, "req_ids", ()):
+        return None
+    rows = zip(result.req_ids, result.sampled_token_ids, strict=True)
     pairs = [(request_id, token) for request_id, tokens in rows for token in tokens]
-    return {"requests": [request for request, _ in pairs], "tokens": [token for _, token in pairs], "options": []}
+    requests, tokens = [request for request, _ in pairs], [token for _, token in pairs]
+    return {"requests": requests, "tokens": tokens, "options": [], "late": late}
 
 
 def _output(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: f"{len(facts['tokens'])} tokens"}
+    return {} if facts is None else {names.RESULT: f"{len(facts['tokens'])} tokens"}
+
+
+def _give_output(facts: Any) -> dict[str, Any]:
+    return {} if facts is None else {"sampled": facts}
 
 
 _SCHEDULER = "core.sched.scheduler:Scheduler"
@@ -421,9 +433,9 @@ ENTRIES = (
         "step",
         "executor.multiproc_executor:MultiprocExecutor",
         "sample_tokens",
-        capture=_capture_output,
+        capture=partial(_capture_output, False),
         attributes=_output,
-        gives=gives("sampled"),
+        gives=_give_output,
         gives_to=STEP,
     ),
     *ours_only(
@@ -431,9 +443,9 @@ ENTRIES = (
         "executor.multiproc_executor:FutureWrapper",
         "result",
         lifeline="MultiprocExecutor",
-        capture=_capture_output,
+        capture=partial(_capture_output, True),
         attributes=_output,
-        gives=gives("sampled"),
+        gives=_give_output,
         gives_to=STEP,
     ),
     *ours_only("step", "executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
