@@ -116,6 +116,10 @@ ENGINE = {
         "schedule a step before the previous one has ended; default: only on a GPU",
         "上一个 step 结束之前就调度下一个；默认只在 GPU 上启用",
     ),
+    "pipeline_parallel_size": (
+        "stages of the model, each with some of the layers and workers of its own",
+        "模型分成的 stage 数，每个 stage 有其中一部分层和自己的 worker",
+    ),
     "tensor_parallel_size": (
         "workers that share each layer of the model, each a process",
         "共同计算每一层的 worker 数，每个 worker 一个进程",

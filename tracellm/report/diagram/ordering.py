@@ -2,8 +2,9 @@
 
 Work in two processes at once has no order of its own: the engine core begins its next step while the client still
 processes the outputs of the last. For equal diagrams of equal runs, an engine core's *turn* (receiving messages, a
-step, sending outputs) is placed where the client took its outputs, and a worker's work where it was called. Nothing is placed before its cause, and the calls of
-each thread keep their order. A part is then placed between the script's calls, in one that waits, or below a coroutine.
+step, sending outputs) is placed where the client took its outputs, and a worker's work where it was called. Nothing is
+placed before its cause, and the calls of each thread keep their order. A part is then placed between the script's
+calls, in one that waits, or below a coroutine.
 """
 
 from bisect import bisect_left, bisect_right
@@ -236,7 +237,7 @@ def _waits(
 
 
 def _called(trace: Trace, by_lane: Mapping[Lane, list[Span]]) -> dict[str, Moment]:
-    """Return the moments of workers' parts: when the call was sent, or before the first call the start of the worker."""
+    """Return the moments of workers' parts: when their call was sent, or before the first call the worker's start."""
     calls: dict[int, list[Message]] = {}
     for message in trace.messages:
         if message.receive is not None and message.send.attributes.get(names.MESSAGE_TYPE) == "CALL":
