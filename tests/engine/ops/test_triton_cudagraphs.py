@@ -5,6 +5,7 @@ tests/engine/worker/test_cudagraphs.py has the tests on a GPU.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.engine.worker.test_gpu_model_runner import job
 from tracellm.engine.config.vllm_config import OpsChoice
 from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.worker import gpu_model_runner
-from tracellm.engine.worker.cudagraphs import CudaGraphs
+from tracellm.engine.worker.cudagraphs import CudaGraphs, make_decode_forward
 from tracellm.probes.catalog.engine.runner import ENTRIES
 from tracellm.trace import names
 
@@ -80,7 +81,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
         if name == "triton":
             runner.prefault_kv_cache()  # old contents may make NumPy warn
             runner.cudagraphs = Again([1, 2, 4])
-            runner.cudagraphs.capture(runner._make_decode_forward)
+            runner.cudagraphs.capture(partial(make_decode_forward, runner))
         driver = Driver(executor, num_blocks=16)
         jobs = [job(f"{i}-of-three", 3 + 2 * i, max_tokens=2 + i) for i in range(3)]
         driver.run(jobs, max_chunk=32, pause=0)

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from tests.engine.ops.implementations import need_triton
 from tests.engine.worker.driver import make_config, runner_of, start_executor
 from tracellm.engine.config.vllm_config import OpsChoice
-from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, get_eager_reason
+from tracellm.engine.worker.cudagraphs import (
+    CudaGraphs,
+    GraphChoice,
+    get_capture_sizes,
+    get_eager_reason,
+    make_decode_forward,
+)
 
 
 @given(max_num_seqs=st.integers(1, 2000), num_reqs=st.integers(1, 2000))
@@ -60,7 +66,7 @@ def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) ->
     buffers = [runner.input_ids, runner.positions, runner.seq_lens, runner.query_start_loc]
     for buffer in (*buffers, table.block_table, table.slot_mapping):
         buffer.np[:] = 7
-    runner._pad_inputs(3, 6)
+    runner.pad_inputs(3, 6)
     assert [buffer.np[:8].tolist() for buffer in buffers] == [
         [7, 7, 7, 0, 0, 0, 7, 7],
         [7, 7, 7, 0, 0, 0, 7, 7],
@@ -74,7 +80,7 @@ def test_a_graph_may_be_as_large_as_the_largest_step(qwen2_checkpoint: Path) -> 
     """The buffers hold a graph of `max_num_seqs` requests even if a step has no room for more tokens."""
     config = make_config(qwen2_checkpoint, max_num_seqs=8, max_num_batched_tokens=8)
     runner: Any = runner_of(start_executor(config, num_blocks=8))
-    runner._pad_inputs(0, 8)
+    runner.pad_inputs(0, 8)
     assert runner.query_start_loc.np.tolist() == list(range(9))
 
 
@@ -82,7 +88,7 @@ def test_a_graph_does_not_keep_the_model_runner(qwen2_checkpoint: Path) -> None:
     """The model runner and its KV cache are freed without the garbage collector, although a graph was captured."""
     executor = start_executor(make_config(qwen2_checkpoint, max_num_seqs=8), num_blocks=16)
     runner: Any = runner_of(executor)
-    runner.cudagraphs = runner._make_decode_forward(1)
+    runner.cudagraphs = make_decode_forward(runner, 1)
     gone = [weakref.ref(runner), weakref.ref(runner.kv_caches[0])]
     gc.disable()
     try:

@@ -22,19 +22,25 @@ vllm/compilation/cuda_graph.py::CUDAGraphWrapper (the graphs), in the mode FULL_
 pieces between attention layers, for mixed steps.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.model_executor.layers.forward_context import set_forward_context
 
-__all__ = ["TUNED_LENGTH", "CudaGraphs", "GraphChoice", "get_capture_sizes", "get_eager_reason"]
+if TYPE_CHECKING:
+    from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
+
+__all__ = ["CudaGraphs", "GraphChoice", "get_capture_sizes", "get_eager_reason", "make_decode_forward"]
 
 _MAX_CAPTURE_SIZE = 512
 
-TUNED_LENGTH = 1024
+_TUNED_LENGTH = 1024
 """Context length, in tokens, for tuning the kernels; a single token would take the same time in any block size."""
 
 
@@ -122,3 +128,24 @@ class CudaGraphs:
         captured = self._captured[size]
         captured.graph.replay()
         return captured.hidden_states
+
+
+def make_decode_forward(runner: GPUModelRunner, size: int) -> Callable[[], Tensor]:
+    """Return a forward pass over the runner's buffers for `size` decoding requests with contexts of any length."""
+    max_seq_len = runner.model_config.max_model_len
+    length = min(max_seq_len, _TUNED_LENGTH)
+    runner.pad_inputs(0, size)
+    runner.seq_lens.np[:size] = length
+    runner.input_batch.block_table.fill_for_tuning(size, length, runner.kv_caches[0].shape[1])
+    input_ids = runner.input_ids.copy_to_gpu(size)
+    positions = runner.positions.copy_to_gpu(size)
+    metadata = runner.make_attention_metadata(size, size, size, [1] * size, [length] * size, max_seq_len)
+
+    model = runner.model  # `runner` in the closure would be a cycle: runner -> graph -> closure -> runner
+
+    def forward() -> Tensor:
+        with set_forward_context(metadata):
+            hidden_states: Tensor = model(input_ids, positions)
+        return hidden_states
+
+    return forward

@@ -3,16 +3,13 @@
 In a request's life: every step, in two calls. `execute_model` is the forward pass:
 `_update_states` -> `_prepare_inputs` -> `_build_attention_metadata` -> `_model_forward` -> `compute_logits`. It keeps
 the logits for `sample_tokens`: `_sample` -> `_bookkeeping_sync`. Between the two, while the device computes, the
-scheduler finds the tokens that the grammars allow.
+scheduler finds the tokens that the grammars allow. A pipeline stage that is not the last ends with `_model_forward`.
 
-vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out:
-speculative tokens, warm-up.
-
-A pipeline stage that is not the last one ends with `_model_forward`; the worker sends its hidden states on.
+vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner, ModelRunner in older documents. Left out: speculative tokens.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,7 +37,7 @@ from tracellm.engine.worker.async_output import (
     placeholder,
 )
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
-from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, get_eager_reason
+from tracellm.engine.worker.cudagraphs import CudaGraphs, get_capture_sizes, get_eager_reason, make_decode_forward
 from tracellm.engine.worker.encoder_runner import EncoderRunner
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.memory import explain_out_of_memory
@@ -130,11 +127,8 @@ class GPUModelRunner:
         ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
         received = None
         if not self.pp_group.is_first_rank:
-            shape, dtype = (len(ids), self.model_config.get_hidden_size()), self.model_config.dtype
-            names = ("hidden_states", "residual")
-            received = IntermediateTensors(
-                {name: torch.zeros(shape, dtype=dtype, device=self.device) for name in names}
-            )
+            config = self.model_config
+            received = IntermediateTensors.zeros(len(ids), config.get_hidden_size(), config.dtype, self.device)
         with set_forward_context(None):
             hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64), received)
         if isinstance(hidden_states, Tensor):
@@ -182,27 +176,7 @@ class GPUModelRunner:
         """
         if self.eager_reason is None:
             self.cudagraphs = CudaGraphs(get_capture_sizes(min(self.max_num_reqs, self.max_num_tokens)))
-            self.cudagraphs.capture(self._make_decode_forward)
-
-    def _make_decode_forward(self, size: int) -> Callable[[], Tensor]:
-        """Return a forward pass over the buffers for `size` decoding requests with contexts of any length."""
-        length = min(self.model_config.max_model_len, TUNED_LENGTH)
-        self._pad_inputs(0, size)
-        self.seq_lens.np[:size] = length
-        self.input_batch.block_table.fill_for_tuning(size, length, self.kv_caches[0].shape[1])
-        input_ids = self.input_ids.copy_to_gpu(size)
-        positions = self.positions.copy_to_gpu(size)
-        max_seq_len = self.model_config.max_model_len
-        metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size, max_seq_len)
-
-        model = self.model  # `self` in the closure would be a cycle: runner -> graph -> closure -> runner
-
-        def forward() -> Tensor:
-            with set_forward_context(metadata):
-                hidden_states: Tensor = model(input_ids, positions)
-            return hidden_states
-
-        return forward
+            self.cudagraphs.capture(partial(make_decode_forward, self))
 
     # -- a step: the forward pass -------------------------------------------------------------------------------------
     @torch.inference_mode()
@@ -212,8 +186,7 @@ class GPUModelRunner:
         """Compute one step as planned, up to the logits, from the previous pipeline stage's results if there is one.
 
         Returns:
-            None if `sample_tokens` must follow, this stage's results for the next one, or the empty output of a step
-            without tokens.
+            None if `sample_tokens` must follow; results for the next stage; the empty output of a step without tokens.
         """
         if self.inputs_copied is not None:
             self.inputs_copied.synchronize()  # from here on the host's side of the buffers may be overwritten
@@ -311,7 +284,7 @@ class GPUModelRunner:
         num_padded = num_tokens  # only decode steps are padded, with one token per request
         if graph is not None and graph.size is not None:
             num_padded = graph.size
-            self._pad_inputs(num_reqs, num_padded)
+            self.pad_inputs(num_reqs, num_padded)
         sampling_rows = np.flatnonzero(self.seq_lens.np[:num_reqs] == batch.num_tokens[:num_reqs])
         return PreparedInputs(
             input_ids=self._prepare_input_ids(num_tokens, num_padded),
@@ -322,7 +295,7 @@ class GPUModelRunner:
             cudagraph=graph,
         )
 
-    def _pad_inputs(self, num_reqs: int, size: int) -> None:
+    def pad_inputs(self, num_reqs: int, size: int) -> None:
         """Fill rows num_reqs .. size - 1 with requests of one token, whose key and value go to the null block."""
         self.input_ids.np[num_reqs:size] = 0
         self.positions.np[num_reqs:size] = 0
@@ -342,9 +315,9 @@ class GPUModelRunner:
         query_lens_cpu = inputs.num_scheduled_tokens.tolist()
         seq_lens_cpu = self.seq_lens.np[:num_reqs].tolist()
         padding = 0 if inputs.cudagraph is None else inputs.cudagraph.padding
-        return self._make_attention_metadata(num_reqs, num_tokens, num_reqs + padding, query_lens_cpu, seq_lens_cpu)
+        return self.make_attention_metadata(num_reqs, num_tokens, num_reqs + padding, query_lens_cpu, seq_lens_cpu)
 
-    def _make_attention_metadata(
+    def make_attention_metadata(
         self,
         num_reqs: int,
         num_tokens: int,
@@ -377,8 +350,7 @@ class GPUModelRunner:
         """Encode the step's images and sounds, and set M-RoPE positions.
 
         Returns:
-            The vectors [T, hidden] of the step's tokens, or None if the model looks all of them up by their ids, or
-            if an earlier pipeline stage did.
+            The vectors [T, hidden] of the step's tokens; None if the model or an earlier stage looks all of them up.
         """
         if self.encoder_runner is None:
             return None
@@ -404,15 +376,13 @@ class GPUModelRunner:
         inputs_embeds: Tensor | None = None,
         graph_size: int | None = None,
     ) -> Tensor | IntermediateTensors:
-        """Run the model on ids and positions [T], or replay its graph of this size; hidden states [T, hidden].
-
-        `inputs_embeds` [T, hidden] replace the ids' vectors.
-        """
+        """Run the model on positions [T] and ids [T] or vectors [T, hidden], or replay its graph of this size."""
         if graph_size is not None:
             assert self.cudagraphs is not None
             return self.cudagraphs.replay(graph_size)[: len(input_ids)]
-        further = {} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
-        output: Tensor | IntermediateTensors = self.model(input_ids, positions, intermediate_tensors, **further)
+        further = {"intermediate_tensors": intermediate_tensors, "inputs_embeds": inputs_embeds}
+        given = {name: value for name, value in further.items() if value is not None}
+        output: Tensor | IntermediateTensors = self.model(input_ids, positions, **given)
         return output
 
     # -- a step: sampling ---------------------------------------------------------------------------------------------

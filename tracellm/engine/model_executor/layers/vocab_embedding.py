@@ -72,11 +72,11 @@ class VocabParallelEmbedding(_VocabParallel):
 class ParallelLMHead(_VocabParallel):
     """Output layer: one score (logit) for each token id of the vocabulary."""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, tied_to: nn.Module | None) -> None:
+    def __init__(self, num_embeddings: int, embedding_dim: int, tied_to: VocabParallelEmbedding | None) -> None:
         """Create the layer; `tied_to`: input embedding to share the weight with, if config.json ties them."""
         super().__init__(num_embeddings if tied_to is None else 0, embedding_dim)
         self.ops = current_ops()
-        if isinstance(tied_to, VocabParallelEmbedding):
+        if tied_to is not None:
             self.weight, self.partitions = tied_to.weight, tied_to.partitions
 
     def forward(self, hidden_states: Tensor) -> Tensor:

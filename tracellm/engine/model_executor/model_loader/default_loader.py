@@ -19,7 +19,7 @@ from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.model_loader.weight_files import WeightFiles, find_weight_files
 from tracellm.engine.model_executor.models.registry import resolve_model_cls
-from tracellm.engine.model_executor.models.utils import CausalLM
+from tracellm.engine.model_executor.models.utils import CausalLM, check_supports_pp
 
 __all__ = ["DefaultModelLoader", "LoadedWeights", "Placement"]
 
@@ -61,6 +61,8 @@ class DefaultModelLoader:
             raise ModelLoadError(
                 f"The checkpoint is quantized ({method}), which is not supported; give an unquantized one."
             )
+        if vllm_config.parallel_config.pipeline_parallel_size > 1:
+            check_supports_pp(model_class)
         weight_files = self._prepare_weights(model_config.model)
         with _default_dtype(model_config.dtype):
             model = model_class(vllm_config)

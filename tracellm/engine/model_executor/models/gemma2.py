@@ -29,11 +29,11 @@ from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead
 from tracellm.engine.model_executor.models.utils import (
     CausalLM,
     IntermediateTensors,
-    PPMissingLayer,
     check_config,
     get_sliding_window,
     has_embedding,
     load_parameters,
+    make_if,
     make_layers,
 )
 
@@ -122,24 +122,20 @@ class Gemma2Model(nn.Module):
         super().__init__()
         config = vllm_config.model_config.hf_config
         head_size, max_position = vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len
-        self.embed_tokens: nn.Module = PPMissingLayer()
-        if has_embedding(config):
-            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        vocab_size, hidden_size = config.vocab_size, config.hidden_size
+        self.embed_tokens = make_if(has_embedding(config), lambda: VocabParallelEmbedding(vocab_size, hidden_size))
         # By layer type: Gemma 3 rotates windowed layers by other angles.
         rotary_emb = {kind: get_rope(config, head_size, max_position, kind) for kind in set(config.layer_types)}
         self.start_layer, self.end_layer, self.layers = make_layers(
             config.num_hidden_layers,
             lambda i: self.layer_cls(config, rotary_emb[config.layer_types[i]], prefix=f"{prefix}.layers.{i}"),
         )
-        self.norm: nn.Module = PPMissingLayer()
-        if get_pp_group().is_last_rank:
-            self.norm = GemmaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.norm = make_if(get_pp_group().is_last_rank, lambda: GemmaRMSNorm(hidden_size, eps=config.rms_norm_eps))
         self.register_buffer("normalizer", torch.tensor(config.hidden_size**0.5), persistent=False)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
-        vectors: Tensor = self.embed_tokens(input_ids) * self.normalizer
-        return vectors
+        return self.embed_tokens(input_ids) * self.normalizer
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
@@ -175,10 +171,10 @@ class Gemma2ForCausalLM(CausalLM):
         if getattr(config, "use_bidirectional_attention", False):
             raise ModelLoadError("config.json sets `use_bidirectional_attention`: such a model cannot generate text.")
         self.model = self.model_cls(vllm_config, prefix=f"{prefix}model")
-        self.lm_head: nn.Module = PPMissingLayer()
-        if get_pp_group().is_last_rank:
-            tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
-            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
+        tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+        self.lm_head = make_if(
+            get_pp_group().is_last_rank, lambda: ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
+        )
         self.final_logit_softcapping = config.final_logit_softcapping
 
     def forward(

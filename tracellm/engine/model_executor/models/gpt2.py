@@ -22,10 +22,10 @@ from tracellm.engine.model_executor.layers.vocab_embedding import Embedding, Par
 from tracellm.engine.model_executor.models.utils import (
     CausalLM,
     IntermediateTensors,
-    PPMissingLayer,
     check_config,
     has_embedding,
     load_parameters,
+    make_if,
     make_layers,
 )
 
@@ -86,23 +86,17 @@ class GPT2Model(nn.Module):
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
         config = vllm_config.model_config.hf_config
-        self.wte: nn.Module = PPMissingLayer()
-        self.wpe: nn.Module = PPMissingLayer()
-        self.ln_f: nn.Module = PPMissingLayer()
-        if has_embedding(config):
-            self.wte = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
-        if get_pp_group().is_first_rank:
-            self.wpe = Embedding(config.max_position_embeddings, config.hidden_size)
+        group, size = get_pp_group(), config.hidden_size
+        self.wte = make_if(has_embedding(config), lambda: VocabParallelEmbedding(config.vocab_size, size))
+        self.wpe = make_if(group.is_first_rank, lambda: Embedding(config.max_position_embeddings, size))
         self.start_layer, self.end_layer, self.h = make_layers(
             config.num_hidden_layers, lambda i: GPT2Block(config, prefix=f"{prefix}.h.{i}")
         )
-        if get_pp_group().is_last_rank:
-            self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+        self.ln_f = make_if(group.is_last_rank, lambda: nn.LayerNorm(size, eps=config.layer_norm_epsilon))
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
-        vectors: Tensor = self.wte(input_ids)
-        return vectors
+        return self.wte(input_ids)
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
@@ -135,10 +129,10 @@ class GPT2LMHeadModel(CausalLM):
             scale_attn_weights=True,
         )
         self.transformer = GPT2Model(vllm_config, prefix=f"{prefix}transformer")
-        self.lm_head: nn.Module = PPMissingLayer()
-        if get_pp_group().is_last_rank:
-            tied_to = self.transformer.wte if config.tie_word_embeddings else None
-            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
+        tied_to = self.transformer.wte if config.tie_word_embeddings else None
+        self.lm_head = make_if(
+            get_pp_group().is_last_rank, lambda: ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
+        )
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
@@ -148,8 +142,7 @@ class GPT2LMHeadModel(CausalLM):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        logits: Tensor = self.lm_head(hidden_states)
-        return logits
+        return self.lm_head(hidden_states)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`. The oldest checkpoints also hold the causal masks, which are skipped."""

@@ -69,7 +69,7 @@ class SupportsMultiModal(CausalLM):
         Raises:
             ValueError: the numbers of places and rows differ, or there are rows but no places.
         """
-        inputs_embeds = self.get_language_model().embed_input_ids(input_ids)
+        inputs_embeds = self.get_language_model().model.embed_input_ids(input_ids)
         if not multimodal_embeddings:
             return inputs_embeds
         further = multimodal_embeddings[0].shape[1] - inputs_embeds.shape[1]

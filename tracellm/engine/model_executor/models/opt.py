@@ -27,10 +27,10 @@ from tracellm.engine.model_executor.layers.vocab_embedding import Embedding, Par
 from tracellm.engine.model_executor.models.utils import (
     CausalLM,
     IntermediateTensors,
-    PPMissingLayer,
     check_config,
     has_embedding,
     load_parameters,
+    make_if,
     make_layers,
 )
 
@@ -114,30 +114,29 @@ class OPTDecoder(nn.Module):
     def __init__(self, config: OPTConfig, prefix: str) -> None:
         super().__init__()
         width, hidden = config.word_embed_proj_dim, config.hidden_size
-        self.embed_tokens: nn.Module = PPMissingLayer()
-        self.embed_positions: nn.Module = PPMissingLayer()
-        self.project_in: nn.Module = PPMissingLayer()
-        self.project_out: nn.Module = PPMissingLayer()
-        self.final_layer_norm: nn.Module = PPMissingLayer()
-        if has_embedding(config):
-            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, width)
-        if get_pp_group().is_first_rank:
-            self.embed_positions = OPTLearnedPositionalEmbedding(config.max_position_embeddings, hidden)
-            if width != hidden:
-                self.project_in = ReplicatedLinear(width, hidden, bias=False)
+        group, is_projected = get_pp_group(), width != hidden
+        has_norm = config.do_layer_norm_before and not config._remove_final_layer_norm
+        self.embed_tokens = make_if(has_embedding(config), lambda: VocabParallelEmbedding(config.vocab_size, width))
+        self.embed_positions = make_if(
+            group.is_first_rank, lambda: OPTLearnedPositionalEmbedding(config.max_position_embeddings, hidden)
+        )
+        self.project_in = make_if(
+            group.is_first_rank and is_projected, lambda: ReplicatedLinear(width, hidden, bias=False)
+        )
         self.start_layer, self.end_layer, self.layers = make_layers(
             config.num_hidden_layers, lambda i: OPTDecoderLayer(config, prefix=f"{prefix}.layers.{i}")
         )
-        if get_pp_group().is_last_rank:
-            if config.do_layer_norm_before and not config._remove_final_layer_norm:
-                self.final_layer_norm = nn.LayerNorm(hidden, elementwise_affine=config.layer_norm_elementwise_affine)
-            if width != hidden:
-                self.project_out = ReplicatedLinear(hidden, width, bias=False)
+        self.final_layer_norm = make_if(
+            group.is_last_rank and has_norm,
+            lambda: nn.LayerNorm(hidden, elementwise_affine=config.layer_norm_elementwise_affine),
+        )
+        self.project_out = make_if(
+            group.is_last_rank and is_projected, lambda: ReplicatedLinear(hidden, width, bias=False)
+        )
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, width] for ids [T]."""
-        vectors: Tensor = self.embed_tokens(input_ids)
-        return vectors
+        return self.embed_tokens(input_ids)
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
@@ -180,10 +179,10 @@ class OPTForCausalLM(CausalLM):
         config = vllm_config.model_config.hf_config
         check_config(config, activation_function="relu")
         self.model = OPTModel(vllm_config, prefix=f"{prefix}model")
-        self.lm_head: nn.Module = PPMissingLayer()
-        if get_pp_group().is_last_rank:
-            tied_to = self.model.decoder.embed_tokens if config.tie_word_embeddings else None
-            self.lm_head = ParallelLMHead(config.vocab_size, config.word_embed_proj_dim, tied_to)
+        tied_to = self.model.decoder.embed_tokens if config.tie_word_embeddings else None
+        self.lm_head = make_if(
+            get_pp_group().is_last_rank, lambda: ParallelLMHead(config.vocab_size, config.word_embed_proj_dim, tied_to)
+        )
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: IntermediateTensors | None = None
@@ -193,8 +192,7 @@ class OPTForCausalLM(CausalLM):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        logits: Tensor = self.lm_head(hidden_states)
-        return logits
+        return self.lm_head(hidden_states)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`. Some checkpoints lack the leading `model.`."""

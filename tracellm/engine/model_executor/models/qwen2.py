@@ -34,11 +34,11 @@ from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead
 from tracellm.engine.model_executor.models.utils import (
     CausalLM,
     IntermediateTensors,
-    PPMissingLayer,
     check_config,
     get_sliding_window,
     has_embedding,
     load_parameters,
+    make_if,
     make_layers,
 )
 from tracellm.engine.model_executor.ops import current_ops
@@ -135,22 +135,17 @@ class Qwen2Model(nn.Module):
         super().__init__()
         self.ops = current_ops()
         config = vllm_config.model_config.hf_config
-        self.hidden_size = config.hidden_size
-        self.embed_tokens: nn.Module = PPMissingLayer()
-        if has_embedding(config):
-            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        vocab_size, hidden_size = config.vocab_size, config.hidden_size
+        self.embed_tokens = make_if(has_embedding(config), lambda: VocabParallelEmbedding(vocab_size, hidden_size))
         rotary_emb = get_rope(config, vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len)
         self.start_layer, self.end_layer, self.layers = make_layers(
             config.num_hidden_layers, lambda i: self.layer_cls(config, rotary_emb, prefix=f"{prefix}.layers.{i}")
         )
-        self.norm: nn.Module = PPMissingLayer()
-        if get_pp_group().is_last_rank:
-            self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.norm = make_if(get_pp_group().is_last_rank, lambda: RMSNorm(hidden_size, eps=config.rms_norm_eps))
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return vectors [T, hidden] for ids [T]."""
-        vectors: Tensor = self.embed_tokens(input_ids)
-        return vectors
+        return self.embed_tokens(input_ids)
 
     def forward(
         self,
@@ -195,14 +190,10 @@ class Qwen2ForCausalLM(CausalLM):
         config = vllm_config.model_config.hf_config
         check_config(config, hidden_act="silu", is_causal=True)
         self.model = self.model_cls(vllm_config, prefix=f"{prefix}model")
-        self.lm_head: nn.Module = PPMissingLayer()
-        if get_pp_group().is_last_rank:
-            tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
-            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
-
-    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Return vectors [T, hidden] for ids [T]."""
-        return self.model.embed_input_ids(input_ids)
+        tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+        self.lm_head = make_if(
+            get_pp_group().is_last_rank, lambda: ParallelLMHead(config.vocab_size, config.hidden_size, tied_to)
+        )
 
     def forward(
         self,
@@ -216,8 +207,7 @@ class Qwen2ForCausalLM(CausalLM):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """See `CausalLM.compute_logits`."""
-        logits: Tensor = self.lm_head(hidden_states)
-        return logits
+        return self.lm_head(hidden_states)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
         """See `CausalLM.load_weights`."""

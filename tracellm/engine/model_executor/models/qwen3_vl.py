@@ -151,7 +151,7 @@ class Qwen3LLMModel(Qwen3Model):
         if intermediate_tensors is not None:
             hidden_states, residual, *levels = intermediate_tensors.tensors.values()
         elif inputs_embeds is not None:
-            hidden_states, *levels = inputs_embeds.split(self.hidden_size, dim=1)
+            hidden_states, *levels = inputs_embeds.split(self.embed_tokens.weight.shape[1], dim=1)
         if not levels:
             return super().forward(input_ids, positions, intermediate_tensors, inputs_embeds)
         for layer in islice(self.layers, self.start_layer, self.end_layer):

@@ -9,7 +9,8 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from inspect import signature
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +25,12 @@ __all__ = [
     "IntermediateTensors",
     "PPMissingLayer",
     "check_config",
+    "check_supports_pp",
     "flatten_weight",
     "get_sliding_window",
     "has_embedding",
     "load_parameters",
+    "make_if",
     "make_layers",
     "merge_multimodal_embeddings",
     "rename_weights",
@@ -48,9 +51,20 @@ class IntermediateTensors:
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
+    @classmethod
+    def zeros(cls, num_tokens: int, hidden_size: int, dtype: torch.dtype, device: torch.device) -> Self:
+        """Return what a stage could get for `num_tokens` tokens."""
+        shape, names = (num_tokens, hidden_size), ("hidden_states", "residual")
+        return cls({name: torch.zeros(shape, dtype=dtype, device=device) for name in names})
+
 
 class PPMissingLayer(nn.Identity):
     """Place of a module that another pipeline stage has."""
+
+
+def make_if(is_here: bool, layer_fn: Callable[[], nn.Module]) -> Any:
+    """Return the module that `layer_fn` makes, if it is one of this stage, else a `PPMissingLayer`."""
+    return layer_fn() if is_here else PPMissingLayer()
 
 
 def make_layers(num_hidden_layers: int, layer_fn: Callable[[int], nn.Module]) -> tuple[int, int, nn.ModuleList]:
@@ -123,6 +137,19 @@ def check_config(hf_config: Any, **supported: Any) -> None:
                 f"config.json sets `{name}` to {found!r}; models of the type `{hf_config.model_type}` "
                 f"run here with {value!r} only."
             )
+
+
+def check_supports_pp(model_class: type[CausalLM]) -> None:
+    """Refuse a model whose `forward` does not take another pipeline stage's results.
+
+    Raises:
+        ModelLoadError: it does not.
+    """
+    if "intermediate_tensors" not in signature(model_class.forward).parameters:
+        raise ModelLoadError(
+            f"Pipeline parallelism is not supported for {model_class.__name__}: its `forward` has no "
+            "`intermediate_tensors`. Leave out `pipeline_parallel_size`."
+        )
 
 
 def get_sliding_window(hf_config: Any, prefix: str) -> int | None:

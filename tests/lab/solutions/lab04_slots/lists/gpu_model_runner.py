@@ -31,7 +31,7 @@ class GPUModelRunner:
         graph = self.cudagraphs.choose(num_reqs, num_tokens) if self.cudagraphs else None
         num_padded = num_tokens
         if graph is not None and graph.size is not None:
-            self._pad_inputs(num_reqs, num_padded := graph.size)
+            self.pad_inputs(num_reqs, num_padded := graph.size)
         lengths = self.seq_lens.np
         return PreparedInputs(
             input_ids=self._prepare_input_ids(num_tokens, num_padded),

@@ -26,7 +26,7 @@ class GPUModelRunner:
             graph = self.cudagraphs.choose(len(counts), len(rows))
             if graph.size is not None:
                 padded = graph.size
-                self._pad_inputs(len(counts), padded)
+                self.pad_inputs(len(counts), padded)
         return PreparedInputs(
             self._prepare_input_ids(len(rows), padded),
             self.positions.copy_to_gpu(padded)[: len(rows)],

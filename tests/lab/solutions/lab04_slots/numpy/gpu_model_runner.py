@@ -20,7 +20,7 @@ class GPUModelRunner:
         choice = self.cudagraphs and self.cudagraphs.choose(n, total)
         padded = (choice and choice.size) or total
         if choice and choice.size:
-            self._pad_inputs(n, padded)
+            self.pad_inputs(n, padded)
         return PreparedInputs(
             input_ids=self._prepare_input_ids(total, padded),
             positions=self.positions.copy_to_gpu(padded)[:total],
