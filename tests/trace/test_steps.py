@@ -63,6 +63,22 @@ def test_a_step():
     assert step.num_tokens == 21
 
 
+def test_tokens_that_came_with_a_later_step():
+    """Tokens and logits that later steps brought belong to the steps that they name, if these are recorded."""
+
+    def step(index: int, **more: Any) -> Span:
+        return step_span({names.STEP_INDEX: index, **more}, start=index)
+
+    def brought(index: int, output_of: int, token: int) -> Span:
+        sampled = {names.STEP_SAMPLED: ["0"], names.STEP_SAMPLED_IDS: [token], names.STEP_LOGITS: [1, 100]}
+        return step(index, **{names.STEP_OUTPUT_OF: output_of, **sampled})
+
+    found = steps(Trace([step(2), brought(3, 2, 7), brought(4, 3, 8), brought(5, 1, 9), step(6)]))
+    tokens = {step.index: [one.token_id for one in step.sampled] for step in found}
+    assert tokens == {2: [7], 3: [8], 4: [], 5: [9], 6: []}
+    assert [step.logits_shape for step in found] == [(1, 100), (1, 100), (), (1, 100), ()]
+
+
 def test_steps_are_in_order():
     """Steps are in the order of their start, and other spans are ignored."""
     trace = Trace(

@@ -51,5 +51,6 @@ def forward(
         metadata = layers[0].attn_backend.get_builder_cls()(spec, [layer.impl for layer in layers]).build(common)
         with set_forward_context({layer.layer_name: metadata for layer in layers}):
             embeds = None if inputs_embeds is None else inputs_embeds[rows]
-            hidden.append(model(input_ids[rows], positions[..., rows], embeds))
+            given = {} if embeds is None else {"inputs_embeds": embeds}
+            hidden.append(model(input_ids[rows], positions[..., rows], **given))
     return torch.cat(hidden)

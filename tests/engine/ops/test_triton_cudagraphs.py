@@ -16,7 +16,7 @@ from tests.engine.worker.driver import Driver, make_config, runner_of, start_exe
 from tests.engine.worker.test_gpu_model_runner import job
 from tracellm.engine.config.vllm_config import OpsChoice
 from tracellm.engine.core.sched.output import SchedulerOutput
-from tracellm.engine.worker import gpu_model_runner
+from tracellm.engine.worker import cudagraphs
 from tracellm.engine.worker.cudagraphs import CudaGraphs, make_decode_forward
 from tracellm.probes.catalog.engine.runner import ENTRIES
 from tracellm.trace import names
@@ -70,7 +70,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
     recording has each step's graph, its padding, and the reason.
     """
     monkeypatch.setattr(triton_attn, "PARTITION", 4)
-    monkeypatch.setattr(gpu_model_runner, "TUNED_LENGTH", 5)
+    monkeypatch.setattr(cudagraphs, "_TUNED_LENGTH", 5)
     outputs = []
     for name in ("torch", "triton"):
         config = make_config(qwen2_checkpoint, max_num_seqs=4, max_num_batched_tokens=32, max_model_len=32)
