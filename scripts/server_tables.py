@@ -125,8 +125,10 @@ ENGINE = {
         "共同计算每一层的 worker 数，每个 worker 一个进程",
     ),
     "distributed_executor_backend": (
-        "uni (one worker in the engine core's process) or mp (a process for each worker); default: mp for several",
-        "uni（一个 worker，在引擎核心的进程中）或 mp（每个 worker 一个进程）；多个 worker 时默认 mp",
+        "uni (one worker in the engine core's process), mp (a process for each worker) or ray (a Ray actor for each); "
+        "default: mp for several",
+        "uni（一个 worker，在引擎核心的进程中）、mp（每个 worker 一个进程）或 ray（每个 worker 一个 Ray actor）；"
+        "多个 worker 时默认 mp",
     ),
     "attention_backend": (
         "implementation of the layers' operations: cpu, torch or triton; default: by the device",

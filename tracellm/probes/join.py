@@ -62,7 +62,7 @@ def join(handle: RecordingHandle | None = None) -> None:
     from tracellm.probes.install.selection import Selection
     from tracellm.probes.recording import Recording
 
-    name = current_process().name
+    name = handle.get("name") or current_process().name
     try:
         Recording(
             handle["folder"],

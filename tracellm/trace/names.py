@@ -128,7 +128,7 @@ _define = Group("Between processes", on=_MESSAGES)
 PROCESS_PARENT_PID = _define(
     "process.parent_pid", "int", "id of the process that started this one, if that is recorded", on=("resource",)
 )
-MESSAGE_SYSTEM = _define("messaging.system", "str", "zeromq, pipe, or torch.distributed")
+MESSAGE_SYSTEM = _define("messaging.system", "str", "zeromq, pipe, ray, or torch.distributed")
 MESSAGE_OPERATION = _define("messaging.operation.type", "str", "send or receive")
 MESSAGE_ID = _define("messaging.message.id", "str", "id of the message, the same for sender and receiver")
 MESSAGE_BYTES = _define("messaging.message.body.size", "int", "bytes of all frames of the message")

@@ -178,7 +178,7 @@ def _with_own_output(steps: list[Step]) -> list[Step]:
     """Give each step the tokens and logits that came with a later one."""
     places = {(engine_key(step.span), step.index): place for place, step in enumerate(steps)}
     for place, step in enumerate(steps.copy()):
-        owner = places.get((engine_key(step.span), step.output_of))
+        owner = places.get((engine_key(step.span), step.output_of)) if step.output_of else None
         if owner is not None and owner != place:
             steps[owner] = replace(steps[owner], sampled=step.sampled, logits_shape=step.logits_shape)
             if steps[place].sampled is step.sampled:

@@ -78,10 +78,10 @@ def _watch_choices(runner: Any) -> list[dict[str, tuple[int, Any]]]:
         seen.append(logits.clone())
         return sample(logits, *args, **kwargs)
 
-    def execute_model(scheduler_output: Any) -> Any:
+    def execute_model(scheduler_output: Any, intermediate_tensors: Any) -> Any:
         seen.clear()
         steps.append({})
-        return cls.execute_model(runner, scheduler_output)
+        return cls.execute_model(runner, scheduler_output, intermediate_tensors)
 
     def sample_tokens(grammar_output: Any) -> Any:
         output = cls.sample_tokens(runner, grammar_output)

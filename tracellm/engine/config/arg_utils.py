@@ -43,7 +43,7 @@ _NONE_IS_DEFAULT = (
     *("hf_overrides", "override_generation_config", "limit_mm_per_prompt"),
 )
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
-_EXECUTOR_BACKENDS = ("uni", "mp")
+_EXECUTOR_BACKENDS = ("uni", "mp", "ray")
 _POLICIES = ("fcfs", "priority")
 _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
@@ -107,7 +107,7 @@ _RULES = (
     Rule("allowed_media_domains", list, all_are(str, bool), "a list of host names, or None"),
     Rule("tensor_parallel_size", int, lambda v: v >= 1, "a whole number of workers, at least 1"),
     Rule("pipeline_parallel_size", int, lambda v: v >= 1, "a whole number of stages, at least 1"),
-    Rule("distributed_executor_backend", str, _EXECUTOR_BACKENDS.__contains__, "`uni`, `mp` or None"),
+    Rule("distributed_executor_backend", str, _EXECUTOR_BACKENDS.__contains__, "`uni`, `mp`, `ray` or None"),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
@@ -162,7 +162,8 @@ class EngineArgs:
     pipeline_parallel_size: int = 1
     """Stages of the model, each with some of the layers and workers of its own."""
     distributed_executor_backend: str | None = None
-    """`uni` (a worker in the engine core's process), or `mp` (a process for each worker); None is `mp` for several."""
+    """`uni` (a worker in the engine core's process), `mp` (a process for each worker) or `ray` (a Ray actor for each);
+    None is `mp` for several."""
     attention_backend: str | None = None
     """Implementation of the layers' operations: `torch`, `cpu` or `triton`; None chooses by the device."""
     disable_log_stats: bool = True
@@ -252,7 +253,8 @@ class EngineArgs:
         backend = self.distributed_executor_backend or ("mp" if world_size > 1 else "uni")
         if world_size > 1 and backend == "uni":
             raise EngineError(
-                f"LLM: {asked} needs a process for each worker: leave out `distributed_executor_backend`, or give 'mp'."
+                f"LLM: {asked} needs a process for each worker: leave out `distributed_executor_backend`, or give 'mp' "
+                "or 'ray'."
             )
         if stages > 1 and self.async_scheduling:
             raise EngineError(
@@ -272,7 +274,7 @@ class EngineArgs:
         if device.type == "cuda":
             import torch
 
-            if world_size > (available := torch.cuda.device_count()):
+            if backend == "mp" and world_size > (available := torch.cuda.device_count()):
                 raise EngineError(f"LLM: {asked} needs {world_size} GPUs, and there are {available}.")
         return ParallelConfig(size, stages, backend)
 

@@ -182,7 +182,7 @@ class ParallelConfig:
     pipeline_parallel_size: int = 1
     """Stages, each with some of the layers."""
     distributed_executor_backend: str = "uni"
-    """`uni`: one worker in the engine core's process; `mp`: a process for each worker."""
+    """`uni`: one worker in the engine core's process; `mp`: a process for each worker; `ray`: a Ray actor for each."""
 
     @property
     def world_size(self) -> int:

@@ -191,9 +191,8 @@ class EngineCore:
         """Phase 2: run the forward pass and sample under the grammars; with a batch queue, without waiting."""
         non_block = self.batch_queue is not None
         model_output = self.model_executor.execute_model(scheduler_output, non_block)
-        if not scheduler_output.total_num_scheduled_tokens:
-            assert model_output is not None
-            return model_output
+        if model_output is not None and not scheduler_output.total_num_scheduled_tokens:
+            return model_output  # nothing to sample
         grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
         return self.model_executor.sample_tokens(grammar_output, non_block)
 

@@ -28,6 +28,10 @@ class Executor(ABC):
     @staticmethod
     def get_class(vllm_config: VllmConfig) -> type[Executor]:
         """Return the executor class for this configuration."""
+        if vllm_config.parallel_config.distributed_executor_backend == "ray":
+            from tracellm.engine.executor.ray_executor import RayDistributedExecutor
+
+            return RayDistributedExecutor
         if vllm_config.parallel_config.distributed_executor_backend == "mp":
             from tracellm.engine.executor.multiproc_executor import MultiprocExecutor
 

@@ -1,8 +1,7 @@
 """The executor with a process for each worker.
 
 `collective_rpc` sends a method's name and arguments to all workers, and each calls the method in its busy loop. In a
-step only the output rank returns the result. A worker that dies, or that raises, ends all of them, and its own error
-goes to the caller.
+step only the output rank returns the result.
 
 vLLM: vllm/v1/executor/multiproc_executor.py, with the same names. vLLM broadcasts over a queue in shared memory
 (vllm/distributed/device_communicators/shm_broadcast.py); here a call is pickled once and sent over a pipe to each
@@ -11,7 +10,6 @@ worker (distributed/message_queue.py). Left out: several machines.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import shutil
@@ -21,29 +19,29 @@ import tempfile
 import time
 import weakref
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.config import envs
-from tracellm.engine.config.errors import EngineDeadError, EngineError, format_error
+from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.config.libraries import import_libraries
-from tracellm.engine.distributed.message_queue import MessageQueue, serialize
-from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.distributed.message_queue import MessageQueue
+from tracellm.engine.executor.distributed_executor import (
+    DistributedExecutor,
+    FutureWrapper,
+    error_response,
+    run_method,
+    serialize,
+)
 from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, sigint_blocked
-from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
 from tracellm.engine.worker.worker_base import WorkerWrapperBase
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
-    from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
 
 __all__ = ["MultiprocExecutor", "WorkerProc", "WorkerProcHandle"]
-
-logger = logging.getLogger(__name__)
 
 _END_TIMEOUTS = (5.0, 1.0)
 """Seconds that workers have to end after their pipes are closed, and then after SIGTERM."""
@@ -69,40 +67,13 @@ class WorkerProcHandle:
     """Results that have arrived, and that no call has waited for yet."""
 
 
-class FutureWrapper(Future[Any]):
-    """The response to a call; `result` waits for it, and for those to earlier calls."""
-
-    def __init__(self, executor: MultiprocExecutor, method: str, output_rank: int | None, timeout: float) -> None:
-        super().__init__()
-        self.executor = executor
-        self.method = method
-        self.output_rank = output_rank
-        self.deadline = time.monotonic() + timeout
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Return the output rank's result, or all of them in the order of ranks; the timeout is ignored.
-
-        Raises:
-            EngineError: a worker's own error.
-            EngineDeadError: a worker died, or did not respond in time.
-        """
-        if not self.done():
-            self.executor.wait_for(self)
-        return super().result()
-
-
-class MultiprocExecutor(Executor):
+class MultiprocExecutor(DistributedExecutor):
     """Executor with a process for each worker."""
 
     def _init_executor(self) -> None:
-        parallel_config = self.vllm_config.parallel_config
-        self.world_size = parallel_config.world_size
-        self.output_rank = parallel_config.world_size - parallel_config.tensor_parallel_size
-        """Worker that returns the results of steps: the first one of the last pipeline stage."""
+        super()._init_executor()
         self.futures: deque[FutureWrapper] = deque()
         self.workers: list[WorkerProcHandle] = []
-        self.is_failed = False
-        self.execute_model_timeout = envs.execute_model_timeout()
         self._directory = tempfile.mkdtemp(prefix="tracellm-workers-")
         self._finalizer = weakref.finalize(self, _end_workers, self.workers, self._directory, _END_TIMEOUTS)
         self._start_workers()
@@ -146,16 +117,7 @@ class MultiprocExecutor(Executor):
         unique_reply_rank: int | None = None,
         timeout: float = inf,
     ) -> Any:
-        """Call a method of every worker.
-
-        Returns:
-            The results in the order of ranks; only that of `unique_reply_rank`, if it is given. With `non_block`, a
-            future of them.
-
-        Raises:
-            EngineError: a worker's own error.
-            EngineDeadError: a worker died, or did not respond in `timeout` seconds.
-        """
+        """See `DistributedExecutor.collective_rpc`."""
         self._check_running()
         message = serialize((method, args, kwargs or {}, unique_reply_rank))
         for worker in self.workers:
@@ -165,32 +127,6 @@ class MultiprocExecutor(Executor):
                 self._fail(self._death(worker))
         self.futures.append(future := FutureWrapper(self, method, unique_reply_rank, timeout))
         return future if non_block else future.result()
-
-    def execute_model(
-        self, scheduler_output: SchedulerOutput, non_block: bool = False
-    ) -> ModelRunnerOutput | Future[ModelRunnerOutput] | None:
-        """Compute one step up to the logits; with `non_block`, return a future."""
-        output: ModelRunnerOutput | Future[ModelRunnerOutput] | None = self.collective_rpc(
-            "execute_model",
-            args=(scheduler_output,),
-            non_block=non_block,
-            unique_reply_rank=self.output_rank,
-            timeout=self.execute_model_timeout,
-        )
-        return output
-
-    def sample_tokens(
-        self, grammar_output: GrammarOutput | None, non_block: bool = False
-    ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
-        """Sample from these logits on every worker; with `non_block`, return a future."""
-        output: ModelRunnerOutput | Future[ModelRunnerOutput] = self.collective_rpc(
-            "sample_tokens",
-            args=(grammar_output,),
-            non_block=non_block,
-            unique_reply_rank=self.output_rank,
-            timeout=self.execute_model_timeout,
-        )
-        return output
 
     def wait_for(self, future: FutureWrapper) -> None:
         """Receive the responses to all calls up to `future`."""
@@ -221,10 +157,6 @@ class MultiprocExecutor(Executor):
         if not ready and time.monotonic() > future.deadline:
             self._fail(self._timeout(future.method))
 
-    def _check_running(self) -> None:
-        if self.is_failed:
-            raise EngineDeadError("The workers have ended. Make a new engine.")
-
     def _death(self, worker: WorkerProcHandle) -> EngineDeadError:
         worker.process.join(_DEATH_TIMEOUT)
         return EngineDeadError(
@@ -237,10 +169,7 @@ class MultiprocExecutor(Executor):
         stopped = [worker for worker in self.workers if _is_stopped(worker.process.pid)]
         silent = stopped or [worker for worker in self.workers if not worker.results]
         workers = ", ".join(f"rank {worker.rank} (process {worker.process.pid})" for worker in silent)
-        return EngineDeadError(
-            f"No response to `{method}` within {self.execute_model_timeout:g} s: {workers} "
-            f"{'is stopped' if stopped else 'does not respond'}. VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS sets the limit."
-        )
+        return self._timeout_error(method, workers, "is stopped" if stopped else "does not respond")
 
     def _fail(self, error: BaseException) -> None:
         """End all workers and raise the error, or the death of a worker that caused it."""
@@ -312,23 +241,9 @@ class WorkerProc:
                 method, args, kwargs, output_rank = self.rpc_broadcast_mq.dequeue()
             except (EOFError, OSError):
                 return
-            try:
-                output = getattr(self.worker, method)(*args, **kwargs)
-                if isinstance(output, AsyncModelRunnerOutput):
-                    output = output.get_output()
-            except Exception as error:
-                self.worker_response_mq.enqueue(serialize((True, _sendable(error))))
-                continue
-            if output_rank is None or output_rank == self.rank:
-                self.worker_response_mq.enqueue(serialize((False, output)))
-
-
-def _sendable(error: Exception) -> Exception:
-    """Return the error of a user as it is, and any other one as a RuntimeError with its text."""
-    if isinstance(error, EngineError):
-        return error
-    logger.error("The worker failed.", exc_info=error)
-    return RuntimeError(format_error(error))
+            response = run_method(self.worker, method, args, kwargs)
+            if response[0] or output_rank is None or output_rank == self.rank:
+                self.worker_response_mq.enqueue(serialize(response))
 
 
 def _worker_process(settings: bytes, connection: Connection, num_threads: int) -> None:
@@ -348,7 +263,7 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int) -
         vllm_config, rank, distributed_init_method = pickle.loads(settings)
         proc = WorkerProc(vllm_config, rank, distributed_init_method, connection)
     except Exception as error:
-        connection.send_bytes(serialize((True, _sendable(error))))
+        connection.send_bytes(serialize(error_response(error)))
         return
     try:
         proc.worker_busy_loop()

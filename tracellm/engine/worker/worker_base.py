@@ -24,23 +24,31 @@ class WorkerWrapperBase:
 
     worker: Worker
 
-    def __init__(self, vllm_config: VllmConfig, rpc_rank: int = 0, distributed_init_method: str = "") -> None:
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        rpc_rank: int = 0,
+        distributed_init_method: str = "",
+        local_rank: int | None = None,
+    ) -> None:
         """Store the configuration.
 
         Args:
             vllm_config: the engine's.
             rpc_rank: index of the worker among the executor's, its rank.
             distributed_init_method: where several workers meet; see `init_distributed_environment`.
+            local_rank: index of its GPU among those that it can use; None is the rank.
         """
         self.vllm_config = vllm_config
         self.rpc_rank = rpc_rank
         self.distributed_init_method = distributed_init_method
+        self.local_rank = rpc_rank if local_rank is None else local_rank
 
     def init_worker(self) -> None:
         """Make the worker, which imports PyTorch."""
         from tracellm.engine.worker.gpu_worker import Worker
 
-        self.worker = Worker(self.vllm_config, self.rpc_rank, self.rpc_rank, self.distributed_init_method)
+        self.worker = Worker(self.vllm_config, self.local_rank, self.rpc_rank, self.distributed_init_method)
 
     def init_device(self) -> None:
         """See `Worker.init_device`."""

@@ -42,7 +42,8 @@ Function = Callable[..., Any]
 RecordingHandle = dict[str, Any]
 """Description of a recording to join.
 
-`folder`, `selection`, `ring` and `text` as in Recording; `traceparent` of the call that starts the process; `pid` of
+`folder`, `selection`, `ring` and `text` as in Recording; `name` of the process, unless multiprocessing has it;
+`traceparent` of the call that starts the process; `pid` of
 that call's process; `clock`, the readings that make its times wall-clock times, or null.
 """
 
@@ -110,7 +111,7 @@ def process_patches(
 
     The variable is set while a process is being started. `on_run_end` is called when a process and its threads have
     done their work: Python still cleans up after that, and an impatient parent may kill it. `flush` is called before a
-    process is terminated.
+    process is terminated. Ray's processes are not multiprocessing's: there the executor's calls are patched.
     """
 
     def _start(start: Function) -> Function:
@@ -138,6 +139,14 @@ def process_patches(
 
         return outer
 
+    def _init_worker(init_worker: Function) -> Function:
+        def outer(self: Any, rank: int, *args: Any) -> Any:
+            handle = get_handle()
+            name = self.vllm_config.parallel_config.worker_name(rank)
+            return init_worker(self, rank, *args, *([] if handle is None else [_Joiner({**handle, "name": name})]))
+
+        return outer
+
     def _run(run: Function) -> Function:
         def outer(self: Any) -> Any:
             try:
@@ -156,8 +165,24 @@ def process_patches(
 
         return outer
 
-    process = "multiprocessing.process:BaseProcess"
-    return {f"{process}.start": _start, f"{process}.run": _run, f"{process}.terminate": _terminate}
+    def _shutdown(shutdown: Function) -> Function:
+        def outer(self: Any) -> Any:
+            try:
+                return shutdown(self)
+            finally:
+                on_run_end()
+
+        return outer
+
+    process, ray = "multiprocessing.process:BaseProcess", "tracellm.engine.executor.ray_executor:"
+    return {
+        f"{process}.start": _start,
+        f"{process}.run": _run,
+        f"{process}.terminate": _terminate,
+        f"{ray}RayDistributedExecutor._init_worker": _init_worker,
+        f"{ray}RayDistributedExecutor.shutdown": _terminate,
+        f"{ray}RayWorkerProc.shutdown": _shutdown,
+    }
 
 
 def _has_other_threads() -> bool:

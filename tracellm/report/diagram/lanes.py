@@ -23,7 +23,10 @@ WAITS = frozenset({"SyncMPClient.get_output", "AsyncMPClient.get_output_async"})
 """Calls by which a client takes messages of the engine core, one each, in the order they came."""
 
 _WAITS_LONG = frozenset(
-    {"SyncMPClient.get_output", "SyncMPClient.call_utility", "MultiprocExecutor.collective_rpc", "FutureWrapper.result"}
+    {
+        *("SyncMPClient.get_output", "SyncMPClient.call_utility", "FutureWrapper.result"),
+        *("MultiprocExecutor.collective_rpc", "RayDistributedExecutor.collective_rpc"),
+    }
 )
 """Plain calls during which the work of the other process is drawn."""
 

@@ -247,7 +247,7 @@ def _called(trace: Trace, by_lane: Mapping[Lane, list[Span]]) -> dict[str, Momen
     for number, pid in enumerate(by_name):
         arrived = [message.receive.start_ns for message in calls[pid] if message.receive is not None]
         for index, part in enumerate(by_lane.get((pid, ""), [])):
-            place = bisect_right(arrived, part.start_ns)
+            place = bisect_left(arrived, part.end_ns)  # a part may contain the arrival
             caller = trace.parent(part)
             if place:
                 found[part.span_id] = Moment(sent_at(calls[pid][place - 1].send), (_AFTER, index))

@@ -117,7 +117,7 @@ def _capture_received(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 def _capture_queue(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """Capture a message between the executor and a worker; both ends count the messages."""
     queue, data = args[0], argument(args, kwargs, 1, "data")
-    return operation, queue.kind, f"{queue.kind} {queue.rank} {queue.num_messages}", len(data), 1
+    return operation, queue.kind, f"{queue.kind} {queue.rank} {queue.num_messages}", len(data), 1, queue.system
 
 
 def _capture_tensors(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -127,7 +127,8 @@ def _capture_tensors(operation: str, args: tuple[Any, ...], kwargs: dict[str, An
     if operation == "receive":
         ends = (group.prev_rank, group.rank, group.num_received)
     message_id = "TENSORS {} -> {} {}".format(*ends)
-    return operation, "TENSORS", message_id, sum(tensor.nbytes for tensor in tensors), len(tensors)
+    num_bytes = sum(tensor.nbytes for tensor in tensors)
+    return operation, "TENSORS", message_id, num_bytes, len(tensors), "torch.distributed"
 
 
 def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
@@ -136,18 +137,15 @@ def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts:
         span.attributes[names.MESSAGE_STEP] = step
 
 
-_SYSTEMS = {"CALL": "pipe", "RESPONSE": "pipe", "TENSORS": "torch.distributed"}
-
-
 def _message(facts: Any) -> dict[str, Any]:
-    operation, kind, message_id, num_bytes, frames = facts
+    operation, kind, message_id, num_bytes, frames, *system = facts
     size = f"{num_bytes} bytes"
     attributes = {names.ARGUMENTS: [f"obj={kind}"], names.RESULT: size}
     if operation == "receive":
         attributes = {names.ARGUMENTS: [f"bufs={size}"], names.RESULT: kind}
     if message_id:
         attributes |= {
-            names.MESSAGE_SYSTEM: _SYSTEMS.get(kind, "zeromq"),
+            names.MESSAGE_SYSTEM: system[0] if system else "zeromq",
             names.MESSAGE_OPERATION: operation,
             names.MESSAGE_TYPE: kind,
             names.MESSAGE_ID: message_id,

@@ -207,6 +207,7 @@ def _rpc(facts: Any) -> dict[str, Any]:
 _LOADER = "model_executor.model_loader.default_loader:DefaultModelLoader"
 _UNIPROC = "executor.uniproc_executor:UniProcExecutor"
 _MULTIPROC = "executor.multiproc_executor:MultiprocExecutor"
+_RAY = "executor.ray_executor:RayDistributedExecutor"
 _WORKER_PROC = "executor.multiproc_executor:WorkerProc"
 _WRAPPER = "worker.worker_base:WorkerWrapperBase"
 _WORKER = "worker.gpu_worker:Worker"
@@ -244,7 +245,9 @@ ENTRIES = (
     *ours_only("request", _UNIPROC, "__init__"),
     *plain("request", _UNIPROC, "_init_executor"),
     *ours_only("request", _MULTIPROC, "__init__", "_init_executor", "_start_workers", "shutdown"),
+    *ours_only("request", _RAY, "__init__", "_init_executor", "_start_workers", "_place", "shutdown"),
     *ours_only("request", _WORKER_PROC, "__init__"),
+    *ours_only("request", "executor.ray_executor:RayWorkerProc", "__init__", "init_worker"),
     *ours_only("request", "distributed.parallel_state:", "init_distributed_environment", "initialize_model_parallel"),
     *plain("request", _WRAPPER, "init_worker", "init_device", lifeline="Worker"),
     *plain("request", _WORKER, "__init__", "init_device", "load_model", shown_as="Worker"),
@@ -257,12 +260,15 @@ ENTRIES = (
     *plain("request", "core.core:EngineCore", "_initialize_kv_caches", inherited=True, record=_capture_kv_cache),
     *ours_only("request", _UNIPROC, "get_kv_cache_specs", "initialize_from_config"),
     *ours_only("request", _MULTIPROC, "get_kv_cache_specs", "initialize_from_config"),
+    *ours_only("request", _RAY, "get_kv_cache_specs", "initialize_from_config"),
     *vllm_only("request", "v1.executor.abstract:Executor", "get_kv_cache_specs", "initialize_from_config"),
     *ours_only("request", _UNIPROC, "determine_available_memory", **_MEMORY),
     *ours_only("request", _MULTIPROC, "determine_available_memory", **_MEMORY),
+    *ours_only("request", _RAY, "determine_available_memory", **_MEMORY),
     *vllm_only("request", "v1.executor.abstract:Executor", "determine_available_memory", **_MEMORY),
     *plain("step", _UNIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
     *ours_only("step", _MULTIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
+    *ours_only("step", _RAY, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
     *ours_only("request", "core.kv_cache.kv_cache_utils:", "get_kv_cache_configs"),
     *plain("step", _WRAPPER, "initialize_from_config", lifeline="Worker"),
     *plain(

@@ -368,6 +368,13 @@ def _give_output(facts: Any) -> dict[str, Any]:
     return {} if facts is None else {"sampled": facts}
 
 
+def _output_of(late: bool) -> dict[str, Any]:
+    """Return the settings of a probe whose call returns a step's output; a `late` one is of an earlier step."""
+    capture = partial(_capture_output, late)
+    return {"capture": capture, "attributes": _output, "gives": _give_output, "gives_to": STEP}
+
+
+_FUTURE = "executor.distributed_executor:FutureWrapper"
 _SCHEDULER = "core.sched.scheduler:Scheduler"
 _ENCODER_INPUTS = "core.sched.encoder_inputs:EncoderInputScheduler"
 _COORDINATOR = "core.kv_cache.kv_cache_coordinator:KVCacheCoordinator"
@@ -429,25 +436,13 @@ ENTRIES = (
     *plain("layer", "core.sched.scheduler:", "check_stop"),
     *plain("step", "executor.uniproc_executor:UniProcExecutor", "execute_model", "sample_tokens"),
     *ours_only("step", "executor.multiproc_executor:MultiprocExecutor", "execute_model"),
-    *ours_only(
-        "step",
-        "executor.multiproc_executor:MultiprocExecutor",
-        "sample_tokens",
-        capture=partial(_capture_output, False),
-        attributes=_output,
-        gives=_give_output,
-        gives_to=STEP,
-    ),
-    *ours_only(
-        "step",
-        "executor.multiproc_executor:FutureWrapper",
-        "result",
-        lifeline="MultiprocExecutor",
-        capture=partial(_capture_output, True),
-        attributes=_output,
-        gives=_give_output,
-        gives_to=STEP,
-    ),
+    *ours_only("step", "executor.multiproc_executor:MultiprocExecutor", "sample_tokens", **_output_of(late=False)),
+    *ours_only("step", "executor.ray_executor:RayDistributedExecutor", "execute_model"),
+    *ours_only("step", "executor.ray_executor:RayDistributedExecutor", "sample_tokens", **_output_of(late=False)),
+    *ours_only("step", _FUTURE, "result", lifeline="Executor", **_output_of(late=True)),
+    *ours_only("step", "executor.multiproc_executor:MultiprocExecutor", "wait_for", in_short=True),
+    *ours_only("step", "executor.ray_executor:RayDistributedExecutor", "wait_for", in_short=True),
+    *ours_only("step", "executor.ray_executor:RayWorkerProc", "execute_method", loop=True),
     *ours_only("step", "executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
     *ours_only("step", "worker.async_output:AsyncGPUModelRunnerOutput", "get_output", lifeline="GPUModelRunner"),
     *plain("step", "worker.worker_base:WorkerWrapperBase", "execute_model", lifeline="Worker"),

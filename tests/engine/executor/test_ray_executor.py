@@ -1,0 +1,168 @@
+"""Tests of the executor with a Ray actor for each worker, on a real Ray."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from tests.engine.executor.test_multiproc_executor import PROMPT, SETTINGS, are_gone
+from tracellm import LLM, SamplingParams
+from tracellm.engine.config.errors import EngineDeadError, EngineError
+from tracellm.engine.executor.ray_executor import RayDistributedExecutor
+
+PARAMS = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+PROMPTS = [{"prompt_token_ids": [5, 6, 7, number]} for number in range(4)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """Ray with four processors."""
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(address="local", num_cpus=4, _node_ip_address="127.0.0.1", **quiet)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def start(qwen2_checkpoint: Path) -> Iterator[Callable[..., LLM]]:
+    """A function that starts an engine, whose workers end with the test."""
+    engines: list[LLM] = []
+
+    def start(**settings: Any) -> LLM:
+        engines.append(LLM(qwen2_checkpoint, **SETTINGS, **settings))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.llm_engine.engine_core.shutdown()
+
+
+def executor_of(llm: LLM) -> RayDistributedExecutor:
+    """Return the executor of an engine core in this process."""
+    client: Any = llm.llm_engine.engine_core
+    executor = client.engine_core.model_executor
+    assert isinstance(executor, RayDistributedExecutor)
+    return executor
+
+
+def tokens(llm: LLM) -> list[list[int]]:
+    """Return the tokens of the prompts."""
+    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
+
+
+def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM]) -> None:
+    """Two stages of two actors give the tokens of one worker, and one after the other the cluster's processors."""
+    expected = tokens(start())
+    llm = start(tensor_parallel_size=2, pipeline_parallel_size=2, distributed_executor_backend="ray")
+    assert tokens(llm) == expected
+    assert ray.available_resources().get("CPU", 0) == 0
+    executor = executor_of(llm)
+    pids = [worker.pid for worker in executor.workers]
+    assert len({*pids, os.getpid()}) == 5
+    llm.llm_engine.engine_core.shutdown()
+    assert are_gone(pids)
+    assert tokens(start(pipeline_parallel_size=3, distributed_executor_backend="ray")) == expected
+
+
+def test_a_killed_actor(start: Callable[..., LLM]) -> None:
+    """The death of a worker ends the engine with an error that names its rank, and the other workers end too."""
+    llm = start(tensor_parallel_size=2, distributed_executor_backend="ray")
+    workers = executor_of(llm).workers
+    os.kill(workers[1].pid, signal.SIGKILL)
+    with pytest.raises(EngineDeadError, match=rf"worker of rank 1 \(process {workers[1].pid} on .*\) died"):
+        llm.generate(PROMPT, PARAMS, use_tqdm=False)
+    assert are_gone([worker.pid for worker in workers])
+    with pytest.raises(EngineDeadError):
+        llm.generate(PROMPT, PARAMS, use_tqdm=False)
+
+
+def test_a_stopped_actor(start: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that does not respond is named after the time limit."""
+    monkeypatch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1")
+    llm = start(tensor_parallel_size=2, distributed_executor_backend="ray")
+    pid = executor_of(llm).workers[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(EngineDeadError, match=r"No response to `execute_model` within 1 s: rank 0 .* rank 1 "):
+        llm.generate(PROMPT, PARAMS, use_tqdm=False)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_an_error_of_a_worker(start: Callable[..., LLM]) -> None:
+    """An error in a worker comes to the caller with its text, and ends the workers."""
+    executor = executor_of(start(tensor_parallel_size=2, distributed_executor_backend="ray"))
+    with pytest.raises(RuntimeError, match="'Worker' object has no attribute 'no_such_method'"):
+        executor.collective_rpc("no_such_method")
+    assert are_gone([worker.pid for worker in executor.workers])
+
+
+def test_a_cluster_that_is_too_small(start: Callable[..., LLM]) -> None:
+    """A cluster with fewer processors than workers is refused at once."""
+    with pytest.raises(EngineError, match="The Ray cluster has 4 CPUs, and 6 workers need one each: lower `tensor_"):
+        start(tensor_parallel_size=2, pipeline_parallel_size=3, distributed_executor_backend="ray")
+
+
+def test_without_ray(start: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library the message says how to install it."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EngineError, match=r"needs Ray: pip install 'tracellm\[ray\]'"):
+        start(distributed_executor_backend="ray")
+
+
+def _run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_no_cluster_at_the_address() -> None:
+    """An address without a cluster is refused, with what to do."""
+    script = "from tracellm import LLM\nLLM(distributed_executor_backend='ray')"
+    done = _run(script, RAY_ADDRESS="127.0.0.1:1")
+    assert "EngineError: There is no Ray cluster at RAY_ADDRESS=127.0.0.1:1 " in done.stderr
+    assert "ray start --head" in done.stderr
+
+
+def test_ray_is_started_and_ended(qwen2_checkpoint: Path) -> None:
+    """Without a cluster the engine core's process starts Ray, and at the script's end nothing of it is left."""
+    script = f"""
+from tracellm import LLM, SamplingParams
+settings = {SETTINGS!r}
+llm = LLM({str(qwen2_checkpoint)!r}, pipeline_parallel_size=2, distributed_executor_backend="ray",
+          multiprocess_mode=True, **settings)
+print(llm.generate({PROMPT!r}, SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)[0].outputs[0].token_ids)
+"""
+    before = _ray_processes()
+    done = _run(script)
+    assert done.returncode == 0, done.stderr
+    one = LLM(qwen2_checkpoint, **SETTINGS)
+    (output,) = one.generate(PROMPT, SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)
+    assert done.stdout.strip() == str(output.outputs[0].token_ids)
+    for _ in range(100):
+        if _ray_processes() <= before:
+            return
+        time.sleep(0.1)
+    assert _ray_processes() <= before
+
+
+def _ray_processes() -> set[int]:
+    """Return the processes of any Ray on this machine."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except OSError:
+            continue
+        if b"raylet" in command or b"gcs_server" in command or command.startswith(b"ray::"):
+            found.add(int(path.parent.name))
+    return found
