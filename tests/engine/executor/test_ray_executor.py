@@ -54,7 +54,7 @@ def executor_of(llm: LLM) -> RayDistributedExecutor:
 
 def tokens(llm: LLM) -> list[list[int]]:
     """Return the tokens of the prompts."""
-    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
+    return [list(output.outputs[0].token_ids) for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
 
 
 def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM]) -> None:

@@ -9,7 +9,7 @@ side, as `SyncMPClient.get_output` does. A run of one process and one thread is 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracellm.report.diagram.lanes import Lane, Lanes
+from tracellm.report.diagram.lanes import Lane, Lanes, process_id
 from tracellm.report.diagram.model import Diagram, Lifelines
 from tracellm.report.diagram.ordering import moments, place_parts
 from tracellm.report.tree.nodes import CallTree, Node, walk
@@ -191,13 +191,18 @@ def _messages(trace: Trace, turns: Mapping[str, str]) -> dict[str, Sent]:
 def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
     """Hide the decoding of messages in its caller, with all below it: the arrow is drawn where the message was sent.
 
-    Messages to different processes get different keys, and are never folded into one.
+    Messages of one type that go to several processes get different keys, and are never folded into one.
     """
-    sends = {message.send.span_id: message.receive for message in trace.messages}
+    sends = {message.send.span_id: message for message in trace.messages}
+    ends: dict[object, set[int]] = {}
+    for message in trace.messages:
+        if message.receive is not None:
+            ends.setdefault(message.send.attributes.get(names.MESSAGE_TYPE), set()).add(process_id(message.receive))
     receives = {message.receive.span_id for message in trace.messages if message.receive is not None}
     for node in list(walk(roots)):
-        if (receive := sends.get(node.span.span_id)) is not None:
-            node.key = ("to", receive.process and receive.process.pid, node.key)
+        sent = sends.get(node.span.span_id)
+        if sent is not None and len(ends.get(sent.send.attributes.get(names.MESSAGE_TYPE), ())) > 1:
+            node.key = ("to", sent.receive and process_id(sent.receive), node.key)
         if not node.children:
             continue
         taken = sends if node.span.span_id in sends else receives
