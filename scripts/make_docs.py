@@ -133,7 +133,19 @@ def blocks(lang: Language, folder: Path, said: dict[str, str]) -> dict[str, str]
 def source_map() -> str:
     """Return every module of the package with the first sentence of its docstring, one table per subpackage."""
     parts = []
-    for floor in ("engine", "trace", "probes", "report", "bench", "whatif", "lab", "cli", "notebook", "as_vllm"):
+    for floor in (
+        "engine",
+        "trace",
+        "probes",
+        "report",
+        "bench",
+        "whatif",
+        "plan",
+        "lab",
+        "cli",
+        "notebook",
+        "as_vllm",
+    ):
         parts.append(f"### {floor}\n\n| module | what it is |\n|---|---|\n")
         for file in sorted((ROOT / "tracellm" / floor).rglob("*.py"), key=lambda file: (len(file.parts), file)):
             docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))

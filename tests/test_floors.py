@@ -31,6 +31,7 @@ BESIDE = {
     "as_vllm": {"engine"},
     "bench": {"engine", "trace", "probes", "report"},
     "lab": {"engine", "trace", "probes", "report"},
+    "plan": {"engine", "report"},
     "whatif": {"engine", "trace", "probes", "report"},
 }
 """Packages beside the floors, each with the floors that it may use; only the command uses these packages."""

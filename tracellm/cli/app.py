@@ -30,6 +30,7 @@ _MODULES = {
     "diff": "diff",
     "check": "check",
     "whatif": "whatif",
+    "plan": "plan",
     "export": "export",
     "doctor": "doctor",
     "bench": "bench",

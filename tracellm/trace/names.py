@@ -105,7 +105,12 @@ OUTSIDE = _define(
 
 
 # -- processes
-_MESSAGES = ("MsgpackEncoder.encode", "MsgpackEncoder.encode_into", "MsgpackDecoder.decode")
+_MESSAGES = (
+    *("MsgpackEncoder.encode", "MsgpackEncoder.encode_into", "MsgpackDecoder.decode"),
+    *("MessageQueue.enqueue", "MessageQueue.deserialize"),
+    *("GroupCoordinator.send_tensor_dict", "GroupCoordinator.recv_tensors"),
+)
+_COLLECTIVES = ("GroupCoordinator.all_reduce", "GroupCoordinator.all_gather")
 _HTTP = (HTTP_SPAN,)
 
 _define = Group("The process that recorded", on=("resource",))
@@ -142,6 +147,8 @@ MESSAGE_FRAMES = _define("tracellm.message.frames", "int", "number of frames: on
 MESSAGE_STEP = _define(
     "tracellm.message.step", "int", "tracellm.step.index of the step that made these OUTPUTS; on the sending side"
 )
+COLLECTIVE_BYTES = _define("tracellm.collective.bytes", "int", "bytes of this rank's tensor", on=_COLLECTIVES)
+COLLECTIVE_RANKS = _define("tracellm.collective.ranks", "int[]", "ranks that take part", on=_COLLECTIVES)
 HTTP_METHOD = _define("http.request.method", "str", "method of the HTTP request: GET, POST", on=_HTTP)
 HTTP_PATH = _define("url.path", "str", "requested path: /v1/chat/completions", on=_HTTP)
 HTTP_STATUS = _define("http.response.status_code", "int", "status code of the response", on=_HTTP)

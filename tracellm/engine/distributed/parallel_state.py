@@ -13,7 +13,8 @@ kernels; sending slices that an all-gather joins (`all_gather_group`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -29,6 +30,7 @@ __all__ = [
     "get_tp_group",
     "init_distributed_environment",
     "initialize_model_parallel",
+    "using_groups",
 ]
 
 _TIMEOUT = timedelta(minutes=10)
@@ -126,7 +128,8 @@ class GroupCoordinator:
 
 
 _SINGLE = GroupCoordinator((0,), 0)
-_TP = _PP = _SINGLE
+_TP: GroupCoordinator = _SINGLE
+_PP: GroupCoordinator = _SINGLE
 
 
 def init_distributed_environment(world_size: int, rank: int, distributed_init_method: str, backend: str) -> None:
@@ -175,6 +178,18 @@ def destroy_distributed_environment() -> None:
     _TP = _PP = _SINGLE
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+@contextmanager
+def using_groups(tp: GroupCoordinator, pp: GroupCoordinator) -> Iterator[None]:
+    """Use these groups instead of real ones within the `with` block."""
+    global _TP, _PP
+    before = _TP, _PP
+    _TP, _PP = tp, pp
+    try:
+        yield
+    finally:
+        _TP, _PP = before
 
 
 def get_tp_group() -> GroupCoordinator:

@@ -47,6 +47,7 @@ __all__ = [
     "get_request_block_hasher",
     "hash_block_tokens",
     "make_block_hash_with_group_id",
+    "project_kv_cache_groups_to_worker",
 ]
 
 BlockHash = NewType("BlockHash", bytes)
@@ -438,12 +439,22 @@ def get_kv_cache_configs(
     groups = get_kv_cache_groups(vllm_config, merged)
     configs = []
     for specs, memory in zip(kv_cache_specs, available_memory, strict=True):
-        own = [KVCacheGroupSpec([n for n in group.layer_names if n in specs], group.kv_cache_spec) for group in groups]
+        own = project_kv_cache_groups_to_worker(groups, specs)
         configs.append(get_kv_cache_config_from_groups(vllm_config, own, memory))
     fewest = min(config.num_blocks for config in configs)
     return [
         KVCacheConfig(fewest, get_kv_cache_tensors(config.kv_cache_groups, fewest), config.kv_cache_groups)
         for config in configs
+    ]
+
+
+def project_kv_cache_groups_to_worker(
+    groups: list[KVCacheGroupSpec], kv_cache_spec: dict[str, AttentionSpec]
+) -> list[KVCacheGroupSpec]:
+    """Return the groups with only those layers that a worker has."""
+    return [
+        KVCacheGroupSpec([name for name in group.layer_names if name in kv_cache_spec], group.kv_cache_spec)
+        for group in groups
     ]
 
 

@@ -21,7 +21,7 @@ from tracellm.engine.model_executor.model_loader.weight_files import WeightFiles
 from tracellm.engine.model_executor.models.registry import resolve_model_cls
 from tracellm.engine.model_executor.models.utils import CausalLM, check_supports_pp
 
-__all__ = ["DefaultModelLoader", "LoadedWeights", "Placement"]
+__all__ = ["DefaultModelLoader", "LoadedWeights", "Placement", "default_dtype"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class DefaultModelLoader:
         if vllm_config.parallel_config.pipeline_parallel_size > 1:
             check_supports_pp(model_class)
         weight_files = self._prepare_weights(model_config.model)
-        with _default_dtype(model_config.dtype):
+        with default_dtype(model_config.dtype):
             model = model_class(vllm_config)
         self.place_on_device(model, vllm_config.device_config.device)
         self.load_weights(model, weight_files)
@@ -117,7 +117,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Create parameters in this dtype within the `with` block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -6,9 +6,26 @@ that vLLM compiles with torch.compile have no probes (catalog/vllm/torch_compile
 vLLM: vllm/model_executor/models/, vllm/model_executor/layers/, vllm/_custom_ops.py, vllm/v1/attention/backends/.
 """
 
-from tracellm.probes.catalog.entries import ours_only, plain, vllm_only
+from typing import Any
+
+from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
+from tracellm.trace import names
 
 __all__ = ["ENTRIES"]
+
+
+def _capture_collective(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return argument(args, kwargs, 1, "input_").nbytes, list(args[0].ranks)
+
+
+def _collective(facts: Any) -> dict[str, Any]:
+    num_bytes, ranks = facts
+    return {
+        names.ARGUMENTS: [f"input_={num_bytes} bytes"],
+        names.COLLECTIVE_BYTES: num_bytes,
+        names.COLLECTIVE_RANKS: ranks,
+    }
+
 
 ENTRIES = (
     *plain("request", "model_executor.models.*:*ForCausalLM", "__init__", "load_weights"),
@@ -23,7 +40,14 @@ ENTRIES = (
     *vllm_only("layer", "model_executor.models.*:*Block", "forward"),
     *ours_only("kernel", "model_executor.layers.linear:ReplicatedLinear", "forward"),
     *ours_only("kernel", "model_executor.layers.linear:RowParallelLinear", "forward"),
-    *ours_only("kernel", "distributed.parallel_state:GroupCoordinator", "all_reduce", "all_gather"),
+    *ours_only(
+        "kernel",
+        "distributed.parallel_state:GroupCoordinator",
+        "all_reduce",
+        "all_gather",
+        capture=_capture_collective,
+        attributes=_collective,
+    ),
     *vllm_only("kernel", "model_executor.layers.linear:*Linear", "forward"),
     *vllm_only("layer", "model_executor.custom_op:CustomOp", "forward"),  # RMSNorm, RotaryEmbedding, SiluAndMul, ...
     *vllm_only(
