@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tracellm.engine
+from tracellm.engine.executor import ray_executor
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install.installation import Installation
 from tracellm.probes.install.selection import Selection
@@ -28,6 +29,8 @@ LIBRARIES = [
     concurrent.futures.thread.ThreadPoolExecutor,
     multiprocessing.process.BaseProcess,
     subprocess.Popen,
+    ray_executor.RayDistributedExecutor,
+    ray_executor.RayWorkerProc,
 ]
 """Classes in which a recording may replace functions that start threads and processes."""
 
