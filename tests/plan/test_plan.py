@@ -3,14 +3,17 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli.conftest import Command
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
 from tracellm.plan.gpus import GPUS
 from tracellm.plan.ranks import Collective, StepSize, get_bytes_per_block_of_stages, plan_stages
 from tracellm.plan.summary import Machine, least_seconds, num_kv_blocks
@@ -120,6 +123,7 @@ def test_the_output(llama_70b: str, command: Command) -> None:
     [
         (["--gpu", "abacus"], "no figures for the GPU abacus; GPUs: a100, "),
         (["--tp", "3"], "heads (64) must be divisible by tensor parallel size (3)"),
+        (["--reserve", "nan"], "--reserve and --network must be numbers"),
         (["--pp", "81"], "needs a layer for each stage, and the model has 80"),
     ],
 )
@@ -129,6 +133,27 @@ def test_what_cannot_be_planned(options: list[str], message: str, llama_70b: str
     assert said.status == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_the_gpus_need_not_be_here(llama_70b: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The division that the command asks for is not refused on a machine with one GPU."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    args = EngineArgs(model=llama_70b, skip_tokenizer_init=True, tensor_parallel_size=8)
+    model_config = args.create_model_config()
+    with pytest.raises(EngineError, match="needs 8 GPUs, and there are 1"):
+        args.create_parallel_config(model_config, torch.device("cuda"))
+    planned = replace(args, distributed_executor_backend="ray")
+    assert planned.create_parallel_config(model_config, torch.device("cuda")).world_size == 8
+
+
+def test_groups_of_layers_share_the_blocks(family_checkpoint: Callable[[str], Path], command: Command) -> None:
+    """Of a model with one layer of full attention and two windowed ones, a request takes blocks of three groups."""
+    said = command("plan", str(family_checkpoint("gemma2")), "--max-model-len", "64", "--lang", "en").out
+    line = " ".join(said.partition("KV cache: ")[2].split("\n\n")[0].split())
+    num_blocks, tokens = (
+        int(part.replace(",", "")) for part in (line.split()[0], line.partition("rank: ")[2].split()[0])
+    )
+    assert tokens == num_blocks * 16 // 3
 
 
 def test_a_model_that_does_not_fit(llama_70b: str, command: Command) -> None:

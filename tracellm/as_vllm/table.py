@@ -233,7 +233,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.benchmarks": "none of vLLM's benchmarks",
     "vllm.compilation": "no compilation and no CUDA graphs",
-    "vllm.distributed": "tensor parallelism only, in `tracellm.engine.distributed`",
+    "vllm.distributed": "tensor and pipeline parallelism only, in `tracellm.engine.distributed`",
     "vllm.engine.multiprocessing": "no engine of V0",
     "vllm.entrypoints.openai": "chat, completions and tokenization, and nothing else of the server",
     "vllm.lora": "no LoRA adapters",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.config.vllm_config import DeviceConfig, VllmConfig
-from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec
+from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheGroupSpec
 from tracellm.engine.core.kv_cache.kv_cache_utils import (
     get_bytes_per_block,
     get_kv_cache_groups,
@@ -27,7 +27,15 @@ from tracellm.engine.model_executor.models.utils import CausalLM, IntermediateTe
 from tracellm.engine.model_executor.ops import make_ops, using_ops
 from tracellm.engine.worker.attn_utils import get_kv_cache_spec
 
-__all__ = ["Collective", "Operation", "StagePlan", "StepSize", "get_bytes_per_block_of_stages", "plan_stages"]
+__all__ = [
+    "Collective",
+    "Operation",
+    "StagePlan",
+    "StepSize",
+    "get_bytes_per_block_of_stages",
+    "get_groups",
+    "plan_stages",
+]
 
 Operation = Literal["all_reduce", "all_gather", "send"]
 
@@ -154,12 +162,21 @@ def _run(model: CausalLM, step: StepSize, received: IntermediateTensors | None) 
     return output
 
 
+def get_groups(vllm_config: VllmConfig, plans: list[StagePlan]) -> list[KVCacheGroupSpec]:
+    """Return the groups of the whole model's layers; each takes blocks of its own for a request's tokens.
+
+    Raises:
+        EngineError: the layers cannot be grouped.
+    """
+    merged = {name: spec for plan in plans for name, spec in plan.kv_cache_spec.items()}
+    return get_kv_cache_groups(vllm_config, merged)
+
+
 def get_bytes_per_block_of_stages(vllm_config: VllmConfig, plans: list[StagePlan]) -> list[int]:
     """Return the bytes of one block in the KV cache of each stage's ranks.
 
     Raises:
         EngineError: the layers cannot be grouped.
     """
-    merged = {name: spec for plan in plans for name, spec in plan.kv_cache_spec.items()}
-    groups = get_kv_cache_groups(vllm_config, merged)
+    groups = get_groups(vllm_config, plans)
     return [get_bytes_per_block(project_kv_cache_groups_to_worker(groups, plan.kv_cache_spec)) for plan in plans]

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_max_num_blocks
 from tracellm.plan.gpus import Gpu
-from tracellm.plan.ranks import Collective, StagePlan, StepSize, get_bytes_per_block_of_stages
+from tracellm.plan.ranks import Collective, StagePlan, StepSize, get_bytes_per_block_of_stages, get_groups
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.quantities import byte_size
@@ -155,15 +156,15 @@ def _kv_blocks(vllm_config: VllmConfig, plans: list[StagePlan], machine: Machine
             )
         )
     num_blocks, block_size = num_kv_blocks(vllm_config, plans, machine), vllm_config.cache_config.block_size
-    length = vllm_config.model_config.max_model_len
+    length, groups = vllm_config.model_config.max_model_len, get_groups(vllm_config, plans)
     return Paragraph(
         text(
             lang,
             "plan.blocks",
             blocks=num_blocks,
             block_size=block_size,
-            tokens=num_blocks * block_size,
-            requests=f"{num_blocks * block_size / length:.1f}",
+            tokens=num_blocks * block_size // len(groups),
+            requests=f"{num_blocks / get_max_num_blocks(groups, length, vllm_config):.1f}",
             length=length,
         )
     )
@@ -175,7 +176,8 @@ def _rows(
     for plan in plans:
         first, last = plan.ranks[0], plan.ranks[-1]
         for one in plan.collectives[step]:
-            speed = machine.link(first, first + size if one.operation == "send" else last)
+            ends = [(rank, rank + size) for rank in plan.ranks] if one.operation == "send" else [(first, last)]
+            speed = min(machine.link(*pair) for pair in ends)
             nanoseconds = round(least_seconds(one, size, speed) * 1e9)
             yield (
                 [_span(first, last)],

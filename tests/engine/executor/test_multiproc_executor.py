@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.processes import HANG_GUARD
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.executor.multiproc_executor import MultiprocExecutor
@@ -133,3 +136,39 @@ def test_workers_end_with_the_engine(mode: bool, qwen2_checkpoint: Path) -> None
     assert len(workers) >= 2
     llm.llm_engine.engine_core.shutdown()
     assert are_gone(workers)
+
+
+def test_large_messages_in_both_directions(qwen2_checkpoint: Path) -> None:
+    """A large call can be sent while a worker sends a large response to the previous one."""
+    llm = LLM(qwen2_checkpoint, pipeline_parallel_size=2, **SETTINGS)
+    executor, large = executor_of(llm), bytes(4 << 20)
+    executor.collective_rpc("__setattr__", ("blob", large))
+    futures = [
+        executor.collective_rpc(method, args, non_block=True)
+        for _ in range(3)
+        for method, args in (("__getattribute__", ("blob",)), ("__setattr__", ("blob", large)))
+    ]
+    assert [len(future.result()[0] or b"") for future in futures] == [len(large), 0] * 3
+    llm.llm_engine.engine_core.shutdown()
+
+
+def test_an_error_at_the_start_is_the_workers_own(qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends after an error in its start-up is not taken for the cause of the error."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
+    with pytest.raises(RuntimeError, match="no-such-interface"):
+        LLM(qwen2_checkpoint, tensor_parallel_size=2, **SETTINGS)
+
+
+def test_a_script_that_ends_without_shutdown(qwen2_checkpoint: Path) -> None:
+    """A script ends, and its workers with it, even if another finalizer was made before multiprocessing's."""
+    script = f"""
+import tempfile
+early = tempfile.TemporaryDirectory()
+from tracellm import LLM
+llm = LLM({str(qwen2_checkpoint)!r}, tensor_parallel_size=2, **{SETTINGS!r})
+print(*(worker.process.pid for worker in llm.llm_engine.engine_core.engine_core.model_executor.workers))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, encoding="utf-8", timeout=HANG_GUARD, check=True
+    )
+    assert are_gone([int(pid) for pid in done.stdout.split()])

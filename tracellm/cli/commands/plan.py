@@ -1,6 +1,7 @@
 """`tracellm plan`: memory and traffic of a model on several GPUs, from its config, without a GPU or the weights."""
 
 import sys
+from math import isnan
 
 import click
 
@@ -15,7 +16,9 @@ from tracellm.report.texts import Language
 __all__ = ["plan"]
 
 _GB = 10**9
-_POSITIVE = click.FloatRange(0, min_open=True)
+_LARGEST = 1e6
+_POSITIVE = click.FloatRange(0, _LARGEST, min_open=True)
+_NOT_NEGATIVE = click.FloatRange(0, _LARGEST)
 
 
 @click.command(cls=Command, usage=["MODEL"], help="cli.help.plan")
@@ -29,11 +32,9 @@ _POSITIVE = click.FloatRange(0, min_open=True)
 @option("--max-num-batched-tokens", type=int, default=8192, metavar="N", help="cli.help.plan.budget")
 @option("--block-size", type=int, default=16, metavar="N", help="cli.help.plan.block_size")
 @option("--gpu-memory-utilization", type=float, default=0.9, metavar="SHARE", help="cli.help.plan.utilization")
-@option("--reserve", type=float, default=2.0, metavar="GB", help="cli.help.plan.reserve")
+@option("--reserve", type=_NOT_NEGATIVE, default=2.0, metavar="GB", help="cli.help.plan.reserve")
 @option("--gpus-per-node", type=click.IntRange(1), default=8, metavar="N", help="cli.help.plan.gpus_per_node")
-@option(
-    "--network", type=click.FloatRange(0, min_open=True), default=50.0, metavar="GB/S", help="cli.help.plan.network"
-)
+@option("--network", type=_POSITIVE, default=50.0, metavar="GB/S", help="cli.help.plan.network")
 @language_option
 def plan(
     model: str,
@@ -64,6 +65,8 @@ def plan(
     from tracellm.plan.summary import Machine, blocks
 
     steps = [("decode", StepSize(max_num_seqs, max_num_seqs)), ("prefill", StepSize(max_num_batched_tokens, 1))]
+    if isnan(reserve) or isnan(network):
+        raise CommandError("plan.nan")
     machine = Machine(
         gpu.lower(), GPUS[gpu.lower()], gpus_per_node, network * _GB, gpu_memory_utilization, int(reserve * _GB)
     )
@@ -78,6 +81,7 @@ def plan(
             gpu_memory_utilization=gpu_memory_utilization,
             tensor_parallel_size=tp,
             pipeline_parallel_size=pp,
+            distributed_executor_backend=None if tp * pp == 1 else "ray",  # these GPUs need not be here
             skip_tokenizer_init=True,
         ).create_engine_config()
         plans = plan_stages(config, [step for _, step in steps])

@@ -174,7 +174,7 @@ class SchedulerConfig:
 class ParallelConfig:
     """Division of the model between workers.
 
-    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: data and expert parallelism, several machines.
+    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: data and expert parallelism.
     """
 
     tensor_parallel_size: int = 1

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _TIMEOUT = timedelta(minutes=10)
-"""Time after which a worker gives up waiting for the others, as in vLLM."""
+"""Time after which a worker gives up waiting for the others; PyTorch's default for NCCL."""
 
 
 class GroupCoordinator:

@@ -10,6 +10,8 @@ worker (distributed/message_queue.py). Left out: several machines.
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing.util
 import os
 import pickle
 import shutil
@@ -19,6 +21,7 @@ import tempfile
 import time
 import weakref
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
 from multiprocessing import Pipe, current_process
@@ -49,6 +52,10 @@ _FAILED_END_TIMEOUTS = (0.0, 0.5)
 """The same after a failure, when the others may wait for a worker that is gone."""
 _DEATH_TIMEOUT = 0.5
 """Seconds after a worker's error in which the death of another one is taken for its cause."""
+_LARGE_MESSAGE = 1 << 16
+"""Bytes from which a message may not fit into a pipe."""
+_SHORT_POLL_INTERVAL = 0.005
+"""Seconds between checks whether a large message was sent."""
 _POLL_INTERVAL = 0.2
 """Seconds between checks for signals while waiting for the workers."""
 
@@ -76,8 +83,15 @@ class MultiprocExecutor(DistributedExecutor):
         self.workers: list[WorkerProcHandle] = []
         self._directory = tempfile.mkdtemp(prefix="tracellm-workers-")
         self._finalizer = weakref.finalize(self, _end_workers, self.workers, self._directory, _END_TIMEOUTS)
-        self._start_workers()
-        self.collective_rpc("load_model")
+        # At exit, before multiprocessing, which would wait for the workers forever; see `MPClient`.
+        atexit.register(self._finalizer)
+        self._at_exit = multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
+        try:
+            self._start_workers()
+            self.collective_rpc("load_model")
+        except BaseException:
+            self.shutdown()
+            raise
 
     def _start_workers(self) -> None:
         """Start the processes, and wait until all have joined.
@@ -119,14 +133,30 @@ class MultiprocExecutor(DistributedExecutor):
     ) -> Any:
         """See `DistributedExecutor.collective_rpc`."""
         self._check_running()
-        message = serialize((method, args, kwargs or {}, unique_reply_rank))
-        for worker in self.workers:
-            try:
-                worker.rpc_broadcast_mq.enqueue(message)
-            except OSError:
-                self._fail(self._death(worker))
+        self._broadcast(serialize((method, args, kwargs or {}, unique_reply_rank)))
         self.futures.append(future := FutureWrapper(self, method, unique_reply_rank, timeout))
         return future if non_block else future.result()
+
+    def _broadcast(self, message: bytes) -> None:
+        """Send a message to all workers.
+
+        A worker reads it after it has sent its response to the previous call. A large message is sent by threads, so
+        that such responses, large themselves perhaps, are received meanwhile.
+        """
+        if len(message) < _LARGE_MESSAGE or not self.futures:
+            for worker in self.workers:
+                try:
+                    worker.rpc_broadcast_mq.enqueue(message)
+                except OSError:
+                    self._fail(self._death(worker))
+            return
+        with ThreadPoolExecutor(len(self.workers)) as pool:
+            sent = [pool.submit(worker.rpc_broadcast_mq.enqueue, message) for worker in self.workers]
+            while not all(one.done() for one in sent):
+                self._receive(self.futures[0], timeout=_SHORT_POLL_INTERVAL)
+        for worker, one in zip(self.workers, sent, strict=True):
+            if isinstance(one.exception(), OSError):
+                self._fail(self._death(worker))
 
     def wait_for(self, future: FutureWrapper) -> None:
         """Receive the responses to all calls up to `future`."""
@@ -140,11 +170,11 @@ class MultiprocExecutor(DistributedExecutor):
             self.futures.popleft()
             oldest.set_result(results if oldest.output_rank is None else results[0])
 
-    def _receive(self, future: FutureWrapper) -> None:
+    def _receive(self, future: FutureWrapper, timeout: float = _POLL_INTERVAL) -> None:
         """Receive what has arrived, waiting a moment for it. An error or the death of any worker ends the call."""
         sources: dict[Any, WorkerProcHandle] = {worker.worker_response_mq.connection: worker for worker in self.workers}
         sources |= {worker.process.sentinel: worker for worker in self.workers}
-        ready = wait(list(sources), timeout=_POLL_INTERVAL)
+        ready = wait(list(sources), timeout=timeout)
         for source in sorted(ready, key=lambda source: isinstance(source, int)):  # a dead worker's message first
             worker = sources[source]
             try:
@@ -152,7 +182,7 @@ class MultiprocExecutor(DistributedExecutor):
             except (EOFError, OSError):
                 is_error, value = True, None
             if is_error:
-                self._fail(value or self._death(worker))
+                self._fail(value or self._death(worker), worker)
             worker.results.append(value)
         if not ready and time.monotonic() > future.deadline:
             self._fail(self._timeout(future.method))
@@ -171,13 +201,15 @@ class MultiprocExecutor(DistributedExecutor):
         workers = ", ".join(f"rank {worker.rank} (process {worker.process.pid})" for worker in silent)
         return self._timeout_error(method, workers, "is stopped" if stopped else "does not respond")
 
-    def _fail(self, error: BaseException) -> None:
-        """End all workers and raise the error, or the death of a worker that caused it."""
+    def _fail(self, error: BaseException, sender: WorkerProcHandle | None = None) -> None:
+        """End all workers and raise the error, or the death of another worker than its sender, which caused it."""
         self.is_failed = True
+        others = [worker for worker in self.workers if worker is not sender]
         if not isinstance(error, EngineError):  # perhaps that of a collective operation whose other end is gone
-            wait([worker.process.sentinel for worker in self.workers], timeout=_DEATH_TIMEOUT)
-            dead = [worker for worker in self.workers if not worker.process.is_alive()]
+            wait([worker.process.sentinel for worker in others], timeout=_DEATH_TIMEOUT)
+            dead = [worker for worker in others if not worker.process.is_alive()]
             error = self._death(dead[0]) if dead else error
+        self._forget_exit()
         if self._finalizer.detach():
             _end_workers(self.workers, self._directory, _FAILED_END_TIMEOUTS)
         raise error
@@ -186,6 +218,11 @@ class MultiprocExecutor(DistributedExecutor):
         """End the workers."""
         self.is_failed = True
         self._finalizer()
+        self._forget_exit()
+
+    def _forget_exit(self) -> None:
+        atexit.unregister(self._finalizer)
+        self._at_exit.cancel()
 
 
 def _end_workers(workers: list[WorkerProcHandle], directory: str, timeouts: tuple[float, float]) -> None:

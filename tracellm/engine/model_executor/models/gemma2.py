@@ -2,7 +2,7 @@
 
 Called like qwen2.py, and read in the same order. Source: https://arxiv.org/abs/2408.00118
 
-vLLM: vllm/model_executor/models/gemma2.py. Left out: pipeline and tensor parallelism, quantization.
+vLLM: vllm/model_executor/models/gemma2.py. Left out: quantization.
 """
 
 from collections.abc import Iterable

@@ -5,7 +5,7 @@ file.
 
 config.json's `pretraining_tp` is ignored: it splits matrix products for training, and only affects rounding.
 
-vLLM: vllm/model_executor/models/llama.py. Left out: pipeline and tensor parallelism, quantization.
+vLLM: vllm/model_executor/models/llama.py. Left out: quantization.
 """
 
 from typing import ClassVar

@@ -121,17 +121,17 @@ class OPTDecoder(nn.Module):
             group.is_first_rank, lambda: OPTLearnedPositionalEmbedding(config.max_position_embeddings, hidden)
         )
         self.project_in = make_if(
-            group.is_first_rank and is_projected, lambda: ReplicatedLinear(width, hidden, bias=False)
+            group.is_first_rank, lambda: ReplicatedLinear(width, hidden, bias=False) if is_projected else nn.Identity()
         )
         self.start_layer, self.end_layer, self.layers = make_layers(
             config.num_hidden_layers, lambda i: OPTDecoderLayer(config, prefix=f"{prefix}.layers.{i}")
         )
+        affine = config.layer_norm_elementwise_affine
         self.final_layer_norm = make_if(
-            group.is_last_rank and has_norm,
-            lambda: nn.LayerNorm(hidden, elementwise_affine=config.layer_norm_elementwise_affine),
+            group.is_last_rank, lambda: nn.LayerNorm(hidden, elementwise_affine=affine) if has_norm else nn.Identity()
         )
         self.project_out = make_if(
-            group.is_last_rank and is_projected, lambda: ReplicatedLinear(hidden, width, bias=False)
+            group.is_last_rank, lambda: ReplicatedLinear(hidden, width, bias=False) if is_projected else nn.Identity()
         )
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

@@ -160,8 +160,8 @@ class Qwen2Model(nn.Module):
             hidden_states = self.embed_input_ids(input_ids) if inputs_embeds is None else inputs_embeds
         else:
             hidden_states, residual = intermediate_tensors["hidden_states"], intermediate_tensors["residual"]
-        # On a CPU, one call of C++ computes all layers unless a probe or a hook watches one of them. To debug or change
-        # the layers' code, set TRACELLM_OPS=torch.
+        # On a CPU, one call of C++ computes all layers unless a probe or a hook watches one of them, or several workers
+        # share them. To debug or change the layers' code, set TRACELLM_OPS=torch.
         output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
         if output is None:
             for layer in islice(self.layers, self.start_layer, self.end_layer):
