@@ -124,6 +124,7 @@ def test_the_output(llama_70b: str, command: Command) -> None:
         (["--gpu", "abacus"], "no figures for the GPU abacus; GPUs: a100, "),
         (["--tp", "3"], "heads (64) must be divisible by tensor parallel size (3)"),
         (["--reserve", "nan"], "--reserve and --network must be numbers"),
+        (["--network", "inf"], "--reserve and --network must be numbers"),
         (["--pp", "81"], "needs a layer for each stage, and the model has 80"),
     ],
 )

@@ -1,7 +1,7 @@
 """`tracellm plan`: memory and traffic of a model on several GPUs, from its config, without a GPU or the weights."""
 
 import sys
-from math import isnan
+from math import isfinite
 
 import click
 
@@ -16,9 +16,8 @@ from tracellm.report.texts import Language
 __all__ = ["plan"]
 
 _GB = 10**9
-_LARGEST = 1e6
-_POSITIVE = click.FloatRange(0, _LARGEST, min_open=True)
-_NOT_NEGATIVE = click.FloatRange(0, _LARGEST)
+_POSITIVE = click.FloatRange(0, min_open=True)
+_NOT_NEGATIVE = click.FloatRange(0)
 
 
 @click.command(cls=Command, usage=["MODEL"], help="cli.help.plan")
@@ -65,8 +64,8 @@ def plan(
     from tracellm.plan.summary import Machine, blocks
 
     steps = [("decode", StepSize(max_num_seqs, max_num_seqs)), ("prefill", StepSize(max_num_batched_tokens, 1))]
-    if isnan(reserve) or isnan(network):
-        raise CommandError("plan.nan")
+    if not (isfinite(reserve) and isfinite(network)):
+        raise CommandError("plan.not_finite")
     machine = Machine(
         gpu.lower(), GPUS[gpu.lower()], gpus_per_node, network * _GB, gpu_memory_utilization, int(reserve * _GB)
     )
