@@ -148,7 +148,7 @@ def test_the_gpus_need_not_be_here(llama_70b: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_groups_of_layers_share_the_blocks(family_checkpoint: Callable[[str], Path], command: Command) -> None:
-    """Of a model with one layer of full attention and two windowed ones, a request takes blocks of three groups."""
+    """A request takes blocks of three groups, if a model has one layer of full attention and two windowed ones."""
     said = command("plan", str(family_checkpoint("gemma2")), "--max-model-len", "64", "--lang", "en").out
     line = " ".join(said.partition("KV cache: ")[2].split("\n\n")[0].split())
     num_blocks, tokens = (

@@ -1,4 +1,4 @@
-"""What each rank would hold and send: its part of the model, made and run on the `meta` device.
+"""Memory and messages of each rank, from its part of the model, made and run on the `meta` device.
 
 The code is the engine's, so the parts of weights, the layers of a stage and the collective operations are those of a
 real run. Only the groups are others: they count the bytes of each tensor instead of sending it.

@@ -115,7 +115,7 @@ def test_stages_overlap(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> No
 
 
 def test_each_worker_has_its_part(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> None:
-    """Of three layers and two heads, each of 2 x 2 workers stores one head; the second stage has the last layer."""
+    """Each of 2 x 2 workers stores one of two heads; the second stage has the last of three layers."""
     client: Any = start(qwen2_checkpoint, tensor_parallel_size=2, pipeline_parallel_size=2).llm_engine.engine_core
     specs = client.engine_core.model_executor.collective_rpc("get_kv_cache_spec")
     layers = [[name.split(".")[2] for name in spec] for spec in specs]

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import ray
 
 from tests.engine.executor.test_multiproc_executor import PROMPT, SETTINGS, are_gone
+from tests.faults.processes import wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.executor.ray_executor import RayDistributedExecutor
@@ -136,6 +136,7 @@ def test_no_cluster_at_the_address() -> None:
 def test_ray_is_started_and_ended(qwen2_checkpoint: Path) -> None:
     """Without a cluster the engine core's process starts Ray, and at the script's end nothing of it is left."""
     script = f"""
+from tests.faults.processes import wait_until
 from tracellm import LLM, SamplingParams
 settings = {SETTINGS!r}
 llm = LLM({str(qwen2_checkpoint)!r}, pipeline_parallel_size=2, distributed_executor_backend="ray",
@@ -148,11 +149,7 @@ print(llm.generate({PROMPT!r}, SamplingParams(temperature=0, max_tokens=3), use_
     one = LLM(qwen2_checkpoint, **SETTINGS)
     (output,) = one.generate(PROMPT, SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)
     assert done.stdout.strip() == str(output.outputs[0].token_ids)
-    for _ in range(100):
-        if _ray_processes() <= before:
-            return
-        time.sleep(0.1)
-    assert _ray_processes() <= before
+    wait_until(lambda: _ray_processes() <= before, "the end of Ray")
 
 
 def _ray_processes() -> set[int]:

@@ -13,6 +13,7 @@ import logging
 import pickle
 import time
 from abc import abstractmethod
+from collections import deque
 from concurrent.futures import Future
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,9 @@ class DistributedExecutor(Executor):
         self.output_rank = parallel_config.world_size - parallel_config.tensor_parallel_size
         self.is_failed = False
         self.execute_model_timeout = envs.execute_model_timeout()
+        self.futures: deque[FutureWrapper] = deque()
+        """Calls whose responses were not received, the oldest first."""
 
-    @abstractmethod
     def collective_rpc(
         self,
         method: str,
@@ -98,10 +100,26 @@ class DistributedExecutor(Executor):
             EngineError: a worker's own error.
             EngineDeadError: a worker died, or did not respond in `timeout` seconds.
         """
+        self._check_running()
+        self._broadcast(serialize((method, args, kwargs or {}, unique_reply_rank)))
+        self.futures.append(future := FutureWrapper(self, method, unique_reply_rank, timeout))
+        return future if non_block else future.result()
 
     @abstractmethod
+    def _broadcast(self, message: bytes) -> None:
+        """Send a call to all workers."""
+
     def wait_for(self, future: FutureWrapper) -> None:
         """Receive the responses to all calls up to `future`."""
+        while not future.done():
+            self._check_running()
+            results = self._receive_results(oldest := self.futures[0])
+            self.futures.popleft()
+            oldest.set_result(list(results.values()) if oldest.output_rank is None else results[oldest.output_rank])
+
+    @abstractmethod
+    def _receive_results(self, future: FutureWrapper) -> dict[int, Any]:
+        """Wait for the responses to the oldest call; return the results by rank, in its order."""
 
     def execute_model(
         self, scheduler_output: SchedulerOutput, non_block: bool = False

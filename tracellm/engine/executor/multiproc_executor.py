@@ -79,7 +79,6 @@ class MultiprocExecutor(DistributedExecutor):
 
     def _init_executor(self) -> None:
         super()._init_executor()
-        self.futures: deque[FutureWrapper] = deque()
         self.workers: list[WorkerProcHandle] = []
         self._directory = tempfile.mkdtemp(prefix="tracellm-workers-")
         self._finalizer = weakref.finalize(self, _end_workers, self.workers, self._directory, _END_TIMEOUTS)
@@ -122,21 +121,6 @@ class MultiprocExecutor(DistributedExecutor):
         self.futures.append(started := FutureWrapper(self, "__init__", None, inf))
         started.result()
 
-    def collective_rpc(
-        self,
-        method: str,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        non_block: bool = False,
-        unique_reply_rank: int | None = None,
-        timeout: float = inf,
-    ) -> Any:
-        """See `DistributedExecutor.collective_rpc`."""
-        self._check_running()
-        self._broadcast(serialize((method, args, kwargs or {}, unique_reply_rank)))
-        self.futures.append(future := FutureWrapper(self, method, unique_reply_rank, timeout))
-        return future if non_block else future.result()
-
     def _broadcast(self, message: bytes) -> None:
         """Send a message to all workers.
 
@@ -158,17 +142,11 @@ class MultiprocExecutor(DistributedExecutor):
             if isinstance(one.exception(), OSError):
                 self._fail(self._death(worker))
 
-    def wait_for(self, future: FutureWrapper) -> None:
-        """Receive the responses to all calls up to `future`."""
-        while not future.done():
-            self._check_running()
-            oldest = self.futures[0]
-            workers = self.workers if oldest.output_rank is None else [self.workers[oldest.output_rank]]
-            while not all(worker.results for worker in workers):
-                self._receive(oldest)
-            results = [worker.results.popleft() for worker in workers]
-            self.futures.popleft()
-            oldest.set_result(results if oldest.output_rank is None else results[0])
+    def _receive_results(self, future: FutureWrapper) -> dict[int, Any]:
+        workers = self.workers if future.output_rank is None else [self.workers[future.output_rank]]
+        while not all(worker.results for worker in workers):
+            self._receive(future)
+        return {worker.rank: worker.results.popleft() for worker in workers}
 
     def _receive(self, future: FutureWrapper, timeout: float = _POLL_INTERVAL) -> None:
         """Receive what has arrived, waiting a moment for it. An error or the death of any worker ends the call."""

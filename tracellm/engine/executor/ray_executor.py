@@ -60,8 +60,8 @@ class RayDistributedExecutor(DistributedExecutor):
 
     def _init_executor(self) -> None:
         super()._init_executor()
-        self.futures: deque[tuple[FutureWrapper, list[Any]]] = deque()
-        """Calls whose responses were not received, and a reference to the response of each worker."""
+        self.references: deque[list[Any]] = deque()
+        """References to the responses of all workers, for each call in `futures`."""
         self.ray = _import_ray()
         self.workers: list[RayWorkerHandle] = []
         self._resources: list[Any] = []
@@ -97,8 +97,11 @@ class RayDistributedExecutor(DistributedExecutor):
         method = f"tcp://{'127.0.0.1' if is_local else self.workers[0].address}:{port}"
         num_threads = max(1, torch.get_num_threads() // self.world_size)
         config = serialize(self.vllm_config)
-        calls = [self._init_worker(rank, config, method, is_local, num_threads) for rank in range(self.world_size)]
-        self._add_call("__init__", calls, None, inf).result()
+        self.references.append(
+            [self._init_worker(rank, config, method, is_local, num_threads) for rank in range(self.world_size)]
+        )
+        self.futures.append(started := FutureWrapper(self, "__init__", None, inf))
+        started.result()
 
     def _place(self, resource: str) -> Any:
         """Return a placement group with a bundle for each worker."""
@@ -135,41 +138,14 @@ class RayDistributedExecutor(DistributedExecutor):
         """Make the worker in an actor."""
         return self.workers[rank].actor.init_worker.remote(rank, *args)
 
-    def collective_rpc(
-        self,
-        method: str,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        non_block: bool = False,
-        unique_reply_rank: int | None = None,
-        timeout: float = inf,
-    ) -> Any:
-        """See `DistributedExecutor.collective_rpc`."""
-        self._check_running()
-        message = serialize((method, args, kwargs or {}, unique_reply_rank))
+    def _broadcast(self, message: bytes) -> None:
         for worker in self.workers:
             worker.rpc_broadcast_mq.enqueue(message)
-        calls = [worker.rpc_broadcast_mq.connection.reference for worker in self.workers]
-        future = self._add_call(method, calls, unique_reply_rank, timeout)
-        return future if non_block else future.result()
+        self.references.append([worker.rpc_broadcast_mq.connection.reference for worker in self.workers])
 
-    def _add_call(self, method: str, references: list[Any], output_rank: int | None, timeout: float) -> FutureWrapper:
-        future = FutureWrapper(self, method, output_rank, timeout)
-        self.futures.append((future, references))
-        return future
-
-    def wait_for(self, future: FutureWrapper) -> None:
-        """See `DistributedExecutor.wait_for`."""
-        while not future.done():
-            self._check_running()
-            oldest, references = self.futures[0]
-            results = self._receive(oldest, references)
-            self.futures.popleft()
-            oldest.set_result(results if oldest.output_rank is None else results[oldest.output_rank])
-
-    def _receive(self, future: FutureWrapper, references: list[Any]) -> list[Any]:
-        """Return the results of all workers; an error or the death of any ends the call."""
-        pending = {reference: rank for rank, reference in enumerate(references)}
+    def _receive_results(self, future: FutureWrapper) -> dict[int, Any]:
+        """Wait for all workers; an error or the death of any ends the call."""
+        pending = {reference: rank for rank, reference in enumerate(self.references.popleft())}
         results: dict[int, Any] = {}
         while pending:
             ready, _ = self.ray.wait(list(pending), num_returns=1, timeout=_POLL_INTERVAL)
@@ -181,7 +157,7 @@ class RayDistributedExecutor(DistributedExecutor):
             if not ready and time.monotonic() > future.deadline:
                 silent = ", ".join(str(self.workers[rank]) for rank in sorted(pending.values()))
                 self._fail(self._timeout_error(future.method, silent, "does not respond"), {})
-        return [results[rank] for rank in range(self.world_size)]
+        return dict(sorted(results.items()))
 
     def _response(self, rank: int, reference: Any) -> Response:
         worker = self.workers[rank]
