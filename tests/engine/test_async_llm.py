@@ -420,8 +420,8 @@ def test_when_the_engine_process_is_killed():
         await asyncio.gather(*(anext(stream) for stream in streams))
         manager = llm.engine_core.resources.engine_manager
         assert manager is not None
-        assert manager.process.pid is not None
-        os.kill(manager.process.pid, signal.SIGKILL)
+        assert manager.processes[0].pid is not None
+        os.kill(manager.processes[0].pid, signal.SIGKILL)
         results = await asyncio.gather(*(last(stream) for stream in streams), return_exceptions=True)
         assert {type(result) for result in results} == {EngineDeadError}
         assert len({id(result) for result in results}) == 5

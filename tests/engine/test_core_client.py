@@ -1,12 +1,14 @@
 """Tests of the choice of a client."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tracellm import LLM
 from tracellm.engine.config.errors import EngineError
-from tracellm.engine.ipc import mp_client
+from tracellm.engine.config.vllm_config import ParallelConfig
+from tracellm.engine.ipc import dp_client, mp_client
 from tracellm.engine.ipc.core_client import EngineCoreClient, InprocClient, choose_client
 
 NEVER_LOOKED_AT: Any = None
@@ -30,13 +32,21 @@ def test_the_decision_is_data(multiprocess_mode, asyncio_mode, name):
     assert holds == [flag == (multiprocess_mode, asyncio_mode) for flag in flags]
 
 
-@pytest.mark.parametrize(("asyncio_mode", "name"), [(False, "SyncMPClient"), (True, "AsyncMPClient")])
-def test_each_client_is_made_from_the_same_arguments(monkeypatch, asyncio_mode, name):
+@pytest.mark.parametrize(
+    ("asyncio_mode", "num_engines", "module", "name"),
+    [
+        (False, 1, mp_client, "SyncMPClient"),
+        (True, 1, mp_client, "AsyncMPClient"),
+        (True, 2, dp_client, "DPLBAsyncMPClient"),
+    ],
+)
+def test_each_client_is_made_from_the_same_arguments(monkeypatch, asyncio_mode, num_engines, module, name):
     """`make_client` makes the chosen client, with unchanged arguments."""
     made = []
-    monkeypatch.setattr(mp_client, name, lambda *arguments: made.append(arguments))
-    EngineCoreClient.make_client(True, asyncio_mode, NEVER_LOOKED_AT, NEVER_LOOKED_AT, log_stats=False)
-    assert [arguments[:3] for arguments in made] == [(NEVER_LOOKED_AT, NEVER_LOOKED_AT, False)]
+    config: Any = SimpleNamespace(parallel_config=ParallelConfig(data_parallel_size=num_engines))
+    monkeypatch.setattr(module, name, lambda *arguments: made.append(arguments))
+    EngineCoreClient.make_client(True, asyncio_mode, config, NEVER_LOOKED_AT, log_stats=False)
+    assert [arguments[:3] for arguments in made] == [(config, NEVER_LOOKED_AT, False)]
 
 
 def test_asyncio_without_a_process_is_refused():

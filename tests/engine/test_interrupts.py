@@ -140,7 +140,7 @@ def test_an_interrupt_is_not_lost_to_another_error():
 def test_a_cancelled_task_does_not_wait_for_an_engine_that_never_connects(monkeypatch):
     """A task that asyncio cancelled, as its Ctrl-C does, stops waiting for the engine's first message."""
     sentinel, engine_end = os.pipe()
-    engine = SimpleNamespace(sentinel=sentinel, close=lambda: None, wait_for_end=lambda: "ended")
+    engine = SimpleNamespace(sentinels=[sentinel], close=lambda: None, wait_for_end=lambda: "ended")
     monkeypatch.setattr(
         AsyncMPClient,
         "launch_core_engines",
@@ -196,6 +196,6 @@ def test_an_engine_process_gets_its_work_before_an_interrupt(signum, monkeypatch
     finally:
         signal.signal(signum, previous)
         manager.close()
-        if manager.process.pid is None:  # interrupted before its id was known
+        if manager.processes[0].pid is None:  # interrupted before its id was known
             os.waitpid(pids[0], 0)
     assert "EOFError" not in capfd.readouterr().err

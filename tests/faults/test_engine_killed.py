@@ -34,7 +34,7 @@ def test_an_llm_whose_engine_is_killed(monkeypatch):
     assert isinstance(client, SyncMPClient)
     manager, directory = client.resources.engine_manager, Path(client.resources.directory)
     assert manager is not None
-    process = manager.process
+    process = manager.processes[0]
     assert process.pid is not None
     pid = process.pid
     get_output = client.get_output

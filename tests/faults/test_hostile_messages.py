@@ -141,7 +141,7 @@ def test_an_answer_that_nobody_understands_ends_it(llm, client):
 
     This is the last test here: its engine is dead afterwards.
     """
-    pid = client.resources.engine_manager.process.pid
+    pid = client.resources.engine_manager.processes[0].pid
     with zmq.Context() as ctx, ctx.socket(zmq.PUSH) as stranger:
         stranger.connect(f"ipc://{client.resources.directory}/output")
         stranger.send_multipart([b"\xc1 junk"])

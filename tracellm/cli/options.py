@@ -300,6 +300,7 @@ def ring_of(value: int | str | None) -> int | None:
 
 _OWN = ("model", "served_model_name")  # arguments of the command itself
 _METAVARS = {"int": "N", "float": "X", "hf.HfOverrides": "JSON", "dict[str,": "JSON"}
+_SHORT = {"tensor_parallel_size": ["-tp"], "pipeline_parallel_size": ["-pp"], "data_parallel_size": ["-dp"]}
 _JSON = ("dict", "hf.HfOverrides")
 
 
@@ -382,7 +383,7 @@ def _option(name: str, kind: str, help_text: str | None) -> click.Option:
         )
     types: dict[str, Any] = {"int": click.INT, "float": click.FLOAT}
     return click.Option(
-        [spelled, name],
+        [spelled, *_SHORT.get(name, ()), name],
         type=types.get(first, click.STRING),
         metavar=_METAVARS.get(first, "TEXT"),
         help=help_text,

@@ -89,7 +89,8 @@ class _Manager:
 
     def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
         self.order = (self.stepped, (vllm_config, True, handshake, executor_class, log_stats))
-        self.sentinel, self._ended = multiprocessing.Pipe(duplex=False)
+        sentinel, self._ended = multiprocessing.Pipe(duplex=False)
+        self.sentinels = [sentinel]
         self.process = threading.Thread(target=self._follow)
         self.end = ""
 
@@ -107,12 +108,8 @@ class _Manager:
 
     def wait_for_end(self) -> str:
         """Wait until the engine core has ended."""
-        wait([self.sentinel])
-        return self.describe_end()
-
-    def describe_end(self) -> str:
-        """Return how the engine core ended."""
-        return self.end
+        wait(self.sentinels)
+        return f"EngineCore_0 {self.end}"
 
     def close(self) -> None:
         """End the engine core."""

@@ -69,8 +69,9 @@ class ThreadManager:
         self.core: EngineCoreProc | None = None
         self.made = threading.Event()
         """Set when the core exists or its start has failed."""
-        self.sentinel, self._ended = os.pipe()
+        sentinel, self._ended = os.pipe()
         vllm_config = pickle.loads(pickle.dumps(vllm_config))  # as a process receives it
+        self.sentinels = [sentinel]
         self.process = threading.Thread(
             target=self._run, args=(vllm_config, True, handshake, executor_class, log_stats)
         )
@@ -98,12 +99,8 @@ class ThreadManager:
 
     def wait_for_end(self) -> str:
         """Wait until the thread ends."""
-        wait([self.sentinel])
-        return self.describe_end()
-
-    def describe_end(self) -> str:
-        """Return how the thread ended."""
-        return "ended"
+        wait(self.sentinels)
+        return "EngineCore_0 ended"
 
     def close(self) -> None:
         """End the thread."""

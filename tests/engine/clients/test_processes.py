@@ -26,14 +26,14 @@ from tracellm import LLM, SamplingParams
 settings = {SETTINGS!r}
 llm = LLM(multiprocess_mode=True, **settings)
 resources = llm.llm_engine.engine_core.resources
-pid, directory = resources.engine_manager.process.pid, resources.directory
+pid, directory = resources.engine_manager.processes[0].pid, resources.directory
 assert os.stat(directory).st_mode & 0o777 == 0o700
 print(llm.generate("Once", SamplingParams(temperature=0, max_tokens=6, ignore_eos=True))[0].outputs[0].token_ids)
 del llm
 print(os.path.exists(f"/proc/{{pid}}/cmdline"), os.path.exists(directory))
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
 last = LLM(**settings)
-print(type(last.llm_engine.engine_core).__name__, last.llm_engine.engine_core.resources.engine_manager.process.pid)
+print(type(last.llm_engine.engine_core).__name__, last.llm_engine.engine_core.resources.engine_manager.processes[0].pid)
 """
 
 TOLD_TO_END_WHILE_LOADING = """
@@ -54,9 +54,8 @@ class Loading(core_proc.EngineCoreProc):
     def shutdown(self):
         print("it is shut down")
 
-core_proc.EngineCoreProc, run = Loading, core_proc.EngineCoreProc.run_engine_core
 core_proc.end_with_parent = core_proc.remove_socket_directory = lambda directory: None
-run("")
+Loading.run_engine_core("")
 """
 
 
@@ -120,7 +119,7 @@ def test_the_same_tokens_until_it_is_killed() -> None:
         outputs = original()
         if not killed.is_set():
             killed.set()
-            os.kill(client.resources.engine_manager.process.pid, signal.SIGKILL)
+            os.kill(client.resources.engine_manager.processes[0].pid, signal.SIGKILL)
         return outputs
 
     client.get_output = get_output

@@ -130,7 +130,7 @@ def test_workers_end_with_the_engine(mode: bool, qwen2_checkpoint: Path) -> None
     llm = LLM(qwen2_checkpoint, tensor_parallel_size=2, multiprocess_mode=mode, **SETTINGS)
     llm.generate(PROMPT, SamplingParams(max_tokens=2), use_tqdm=False)
     client: Any = llm.llm_engine.engine_core
-    parent = client.resources.engine_manager.process.pid if mode else os.getpid()
+    parent = client.resources.engine_manager.processes[0].pid if mode else os.getpid()
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(workers) >= 2

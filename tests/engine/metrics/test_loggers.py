@@ -226,5 +226,5 @@ def test_a_logger_of_ones_own():
     manager.record(STEP, None)
     manager.log()
     assert calls == [(config, 0), "initialized", (STEP, 0), "log"]
-    assert [type(logger) for logger in manager.stat_loggers] == [Own, PrometheusStatLogger]
+    assert [[type(logger) for logger in loggers] for loggers in manager.per_engine_loggers] == [[Own]]
     assert value(manager.prometheus_registry, "num_requests_running") == 3

@@ -107,6 +107,7 @@ _RULES = (
     Rule("allowed_media_domains", list, all_are(str, bool), "a list of host names, or None"),
     Rule("tensor_parallel_size", int, lambda v: v >= 1, "a whole number of workers, at least 1"),
     Rule("pipeline_parallel_size", int, lambda v: v >= 1, "a whole number of stages, at least 1"),
+    Rule("data_parallel_size", int, lambda v: v >= 1, "a whole number of engine cores, at least 1"),
     Rule("distributed_executor_backend", str, _EXECUTOR_BACKENDS.__contains__, "`uni`, `mp`, `ray` or None"),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
@@ -161,6 +162,8 @@ class EngineArgs:
     """Workers that share each layer of the model, each a process."""
     pipeline_parallel_size: int = 1
     """Stages of the model, each with some of the layers and workers of its own."""
+    data_parallel_size: int = 1
+    """Engine cores of `AsyncLLM` and the server, each with a copy of the model and its own requests."""
     distributed_executor_backend: str | None = None
     """`uni` (a worker in the engine core's process), `mp` (a process for each worker) or `ray` (a Ray actor for each);
     None is `mp` for several."""
@@ -274,9 +277,13 @@ class EngineArgs:
         if device.type == "cuda":
             import torch
 
-            if backend == "mp" and world_size > (available := torch.cuda.device_count()):
-                raise EngineError(f"LLM: {asked} needs {world_size} GPUs, and there are {available}.")
-        return ParallelConfig(size, stages, backend)
+            needed = world_size * self.data_parallel_size
+            asked = (
+                asked if self.data_parallel_size == 1 else f"`data_parallel_size={self.data_parallel_size}` x {asked}"
+            )
+            if backend != "ray" and needed > (available := torch.cuda.device_count()):
+                raise EngineError(f"LLM: {asked} needs {needed} GPUs, and there are {available}.")
+        return ParallelConfig(size, stages, backend, self.data_parallel_size)
 
     def create_model_config(self) -> ModelConfig:
         """Read the checkpoint's configuration and create the model's settings."""

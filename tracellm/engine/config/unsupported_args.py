@@ -40,7 +40,6 @@ UNSUPPORTED_ARGS: dict[str, tuple[Any, ...]] = {
     "convert": ("auto", "none"),
     "cpu_offload_gb": (0,),
     "data_parallel_backend": ("mp",),
-    "data_parallel_size": (1,),
     "dbo_decode_token_threshold": (32,),
     "dbo_prefill_token_threshold": (512,),
     "dcp_kv_cache_interleave_size": (1,),

@@ -23,7 +23,7 @@ __all__ = [
 
 NUMBER = (int, float)
 
-_UNSUPPORTED_ARGUMENTS = ("lora_request", "mm_processor_kwargs", "tokenization_kwargs", "data_parallel_rank")
+_UNSUPPORTED_ARGUMENTS = ("lora_request", "mm_processor_kwargs", "tokenization_kwargs")
 """Arguments of vLLM's methods for unsupported features; None is accepted."""
 
 

@@ -172,9 +172,9 @@ class SchedulerConfig:
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """Division of the model between workers.
+    """Division of the model between workers, and of the requests between engine cores.
 
-    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: data and expert parallelism.
+    vLLM: vllm/config/parallel.py::ParallelConfig. Left out: expert parallelism.
     """
 
     tensor_parallel_size: int = 1
@@ -183,18 +183,30 @@ class ParallelConfig:
     """Stages, each with some of the layers."""
     distributed_executor_backend: str = "uni"
     """`uni`: one worker in the engine core's process; `mp`: a process for each worker; `ray`: a Ray actor for each."""
+    data_parallel_size: int = 1
+    """Engine cores, each with a copy of the model and its own requests."""
+    data_parallel_rank: int = 0
+    """Index of this engine core."""
+    data_parallel_init_method: str = ""
+    """Where the engine cores meet, such as `file:///tmp/dp_group`."""
 
     @property
     def world_size(self) -> int:
-        """Number of workers."""
+        """Number of workers of an engine core."""
         return self.pipeline_parallel_size * self.tensor_parallel_size
 
+    @property
+    def engine_name(self) -> str:
+        """Name of this engine core's process: `EngineCore_0`, with several `EngineCore_DP1` as in vLLM."""
+        return f"EngineCore_DP{self.data_parallel_rank}" if self.data_parallel_size > 1 else "EngineCore_0"
+
     def worker_name(self, rank: int) -> str:
-        """Return the name of a worker's process, as in vLLM: `Worker_PP0_TP1`, `Worker_TP1`, `Worker`."""
+        """Return the name of a worker's process, as in vLLM: `Worker_DP0_PP0_TP1`, `Worker_TP1`, `Worker`."""
         stage, index = divmod(rank, self.tensor_parallel_size)
+        dp = f"_DP{self.data_parallel_rank}" if self.data_parallel_size > 1 else ""
         pp = f"_PP{stage}" if self.pipeline_parallel_size > 1 else ""
         tp = f"_TP{index}" if self.tensor_parallel_size > 1 else ""
-        return f"Worker{pp}{tp}"
+        return f"Worker{dp}{pp}{tp}"
 
 
 @dataclass
@@ -236,3 +248,8 @@ class VllmConfig:
     def with_hf_config(self, hf_config: PretrainedConfig) -> VllmConfig:
         """Return a copy for a part of the model, with the part's config."""
         return replace(self, model_config=replace(self.model_config, hf_config=hf_config))
+
+    def with_data_parallel_rank(self, rank: int, init_method: str) -> VllmConfig:
+        """Return a copy for one of several engine cores, which meet at `init_method`."""
+        parallel_config = replace(self.parallel_config, data_parallel_rank=rank, data_parallel_init_method=init_method)
+        return replace(self, parallel_config=parallel_config)

@@ -7,7 +7,7 @@ The step loop never waits for a socket: requests are decoded, and outputs encode
 ipc/launch.py starts the process and defines the handshake; the client, at the other end of the sockets, is in
 ipc/mp_client.py.
 
-vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: data parallelism, several clients of one engine core.
+vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: several clients of one engine core.
 Differences: SIGINT is ignored, because the client handles Ctrl-C; aborts are confirmed, so a client can reuse an id;
 malformed messages are refused; the process ends when its parent dies; utility calls reach only `UTILITY_METHODS`; the
 client receives the message of a fatal error.
@@ -23,7 +23,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
@@ -73,6 +73,10 @@ _MESSAGE_TYPES: dict[EngineCoreRequestType, Any] = {
     EngineCoreRequestType.UTILITY: tuple[int, int, str, list[Any]],
 }
 """Contents of the client's messages other than ADD."""
+_COORDINATOR_TYPES: dict[EngineCoreRequestType, Any] = {
+    EngineCoreRequestType.START_DP_WAVE: tuple[int, int | None],
+}
+"""Contents of the coordinator's messages."""
 
 
 class _InputDecoder:
@@ -87,7 +91,9 @@ class _InputDecoder:
         self._requests = MsgpackDecoder(EngineCoreRequest)
         self._generic = MsgpackDecoder()
 
-    def decode(self, frames: Sequence[zmq.Frame]) -> tuple[EngineCoreRequestType, Any]:
+    def decode(
+        self, frames: Sequence[zmq.Frame], types: Mapping[EngineCoreRequestType, Any] = _MESSAGE_TYPES
+    ) -> tuple[EngineCoreRequestType, Any]:
         """Return the type of the message and its content; for ADD an `EngineCoreRequest`.
 
         Raises:
@@ -95,8 +101,8 @@ class _InputDecoder:
         """
         type_frame, *data_frames = frames
         type_bytes = bytes(type_frame.buffer)
-        is_add = type_bytes == EngineCoreRequestType.ADD.value
-        if not data_frames or not (is_add or any(type_bytes == member.value for member in _MESSAGE_TYPES)):
+        is_add = type_bytes == EngineCoreRequestType.ADD.value and types is _MESSAGE_TYPES
+        if not data_frames or not (is_add or any(type_bytes == member.value for member in types)):
             raise EngineError(f"the first of its {len(frames)} frames, {type_bytes[:16]!r}, is not a message type")
         request_type = EngineCoreRequestType(type_bytes)
         if is_add:
@@ -104,7 +110,7 @@ class _InputDecoder:
             self._check_client(request.client_index)
             return request_type, request
         try:
-            message = msgspec.convert(self._generic.decode(data_frames), _MESSAGE_TYPES[request_type])
+            message = msgspec.convert(self._generic.decode(data_frames), types[request_type])
         except msgspec.ValidationError as error:
             raise EngineError(f"the content of {request_type.name} is invalid: {first_line(error)}") from None
         if request_type is EngineCoreRequestType.UTILITY:
@@ -153,6 +159,7 @@ class EngineCoreProc(EngineCore):
             log_stats: whether to collect statistics.
             engine_index: the number of this engine core, part of its outputs and its socket identity.
         """
+        self.shutdown_requested = False
         # A SimpleQueue is reentrant: the SIGTERM handler puts into it, possibly while the busy loop uses it.
         self.input_queue: queue.SimpleQueue[tuple[EngineCoreRequestType, Any]] = queue.SimpleQueue()
         self.output_queue: queue.Queue[tuple[int, EngineCoreOutputs] | tuple[bytes, bytes] | None] = queue.Queue()
@@ -160,6 +167,7 @@ class EngineCoreProc(EngineCore):
         """Aborted requests to confirm in `EngineCoreOutputs.finished_requests`."""
         identity = engine_identity(engine_index)
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
+            self._init_data_parallel(vllm_config)
             super().__init__(vllm_config, executor_class, log_stats)
             # A long-running process should fail at start-up, not when the KV cache fills.
             self.model_executor.collective_rpc("prefault_kv_cache")
@@ -169,19 +177,22 @@ class EngineCoreProc(EngineCore):
             ready_event = threading.Event()
             self.input_thread = threading.Thread(
                 target=self.process_input_sockets,
-                args=(addresses.inputs, identity, ready_event),
+                args=(addresses.inputs, addresses.coordinator_input, identity, ready_event),
                 name="process_input_sockets",
                 daemon=True,
             )
             self.input_thread.start()
             self.output_thread = threading.Thread(
                 target=self.process_output_sockets,
-                args=(addresses.outputs, engine_index),
+                args=(addresses.outputs, addresses.coordinator_output, engine_index),
                 name="process_output_sockets",
                 daemon=True,
             )
             self.output_thread.start()
             ready_event.wait()
+
+    def _init_data_parallel(self, vllm_config: VllmConfig) -> None:
+        """Join the other engine cores; a single one has none."""
 
     # -- the handshake ------------------------------------------------------------------------------------------------
 
@@ -200,7 +211,8 @@ class EngineCoreProc(EngineCore):
             except Exception as error:
                 handshake_socket.send(failed_message(error))
                 raise
-            handshake_socket.send(ready_message(self.kv_cache_config, local_client))
+            stats_address = addresses.frontend_stats_publish_address
+            handshake_socket.send(ready_message(self.kv_cache_config, local_client, stats_address))
 
     @staticmethod
     def startup_handshake(handshake_socket: zmq.Socket[bytes], local_client: bool) -> EngineZmqAddresses:
@@ -211,8 +223,8 @@ class EngineCoreProc(EngineCore):
 
     # -- the process --------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def run_engine_core(directory: str, **settings: Any) -> None:
+    @classmethod
+    def run_engine_core(cls, directory: str, **settings: Any) -> None:
         """Run an engine core until SIGTERM or the death of the parent. This is the process's main function.
 
         Args:
@@ -230,6 +242,7 @@ class EngineCoreProc(EngineCore):
             shutdown_requested = True
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if engine_core is not None:
+                engine_core.shutdown_requested = True
                 engine_core.input_queue.put_nowait((EngineCoreRequestType.WAKEUP, None))
                 return
             # Loading may take minutes, so interrupt it. If this runs in a finalizer, Python ignores the exception, and
@@ -242,7 +255,7 @@ class EngineCoreProc(EngineCore):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by `CoreEngineProcManager.start`
         end_with_parent(partial(remove_socket_directory, directory))
         try:
-            engine_core = EngineCoreProc(**settings)
+            engine_core = cls(**settings)
             if shutdown_requested:
                 raise SystemExit(0)
             engine_core.run_busy_loop()
@@ -312,7 +325,7 @@ class EngineCoreProc(EngineCore):
         elif request_type is EngineCoreRequestType.WAKEUP:
             raise SystemExit(0)
         else:
-            raise RuntimeError(f"{request_type.name} is for data parallelism, which tracellm does not have.")
+            raise RuntimeError(f"{request_type.name} is for several engine cores, and this is the only one.")
 
     def _call_utility(self, call_id: int, method: str, args: Sequence[Any]) -> UtilityOutput:
         if method not in self.UTILITY_METHODS:
@@ -340,7 +353,11 @@ class EngineCoreProc(EngineCore):
     # -- the threads --------------------------------------------------------------------------------------------------
 
     def process_input_sockets(
-        self, input_addresses: Sequence[str], identity: bytes, ready_event: threading.Event
+        self,
+        input_addresses: Sequence[str],
+        coord_input_address: str | None,
+        identity: bytes,
+        ready_event: threading.Event,
     ) -> None:
         """Decode messages, prepare requests for the scheduler, and queue them for the busy loop."""
         try:
@@ -357,13 +374,21 @@ class EngineCoreProc(EngineCore):
                     input_socket.connect(address)
                     input_socket.send(b"")  # registers this engine core with the client's ROUTER
                     poller.register(input_socket, zmq.POLLIN)
+                coord_socket = None
+                if coord_input_address is not None:
+                    coord_socket = stack.enter_context(ctx.socket(zmq.XSUB))
+                    coord_socket.connect(coord_input_address)
+                    coord_socket.send(b"\x01")  # subscribes
+                    coord_socket.recv()  # READY: all engine cores have subscribed
+                    poller.register(coord_socket, zmq.POLLIN)
                 ready_event.set()
                 while True:
                     for source, _ in poller.poll():
                         if not isinstance(source, zmq.Socket):
                             return
                         try:
-                            request_type, request = decoder.decode(source.recv_multipart(copy=False))
+                            types = _COORDINATOR_TYPES if source is coord_socket else _MESSAGE_TYPES
+                            request_type, request = decoder.decode(source.recv_multipart(copy=False), types)
                         except EngineError as error:
                             logger.error("The engine core ignored a malformed message: %s.", str(error).rstrip("."))
                             continue
@@ -389,8 +414,10 @@ class EngineCoreProc(EngineCore):
         else:
             self.input_queue.put_nowait((EngineCoreRequestType.ADD, prepared))
 
-    def process_output_sockets(self, output_paths: Sequence[str], engine_index: int) -> None:
-        """Encode and send the queued outputs."""
+    def process_output_sockets(
+        self, output_paths: Sequence[str], coord_output_path: str | None, engine_index: int
+    ) -> None:
+        """Encode and send the queued outputs; those for the client -1 are for the coordinator."""
         try:
             encoder = MsgpackEncoder()
             reuse_buffers: list[bytearray] = []
@@ -398,11 +425,16 @@ class EngineCoreProc(EngineCore):
             pending: deque[tuple[zmq.MessageTracker, Any, bytearray]] = deque()
             with ExitStack() as stack:
                 ctx = stack.enter_context(zmq.Context())
-                sockets = [stack.enter_context(ctx.socket(zmq.PUSH)) for _ in output_paths]
-                for output_socket, path in zip(sockets, output_paths, strict=True):
+
+                def connect(path: str) -> zmq.Socket[bytes]:
+                    output_socket = stack.enter_context(ctx.socket(zmq.PUSH))
                     output_socket.set_hwm(0)
                     output_socket.linger = 0
                     output_socket.connect(path)
+                    return output_socket
+
+                sockets = [connect(path) for path in output_paths]
+                coord_socket = [connect(coord_output_path)] if coord_output_path is not None else []
                 try:
                     while (output := self.output_queue.get()) is not None:
                         client_index, outputs = output
@@ -415,7 +447,7 @@ class EngineCoreProc(EngineCore):
                             reuse_buffers.append(pending.pop()[2])
                         buffer = reuse_buffers.pop() if reuse_buffers else bytearray()
                         frames = encoder.encode_into(outputs, buffer)
-                        tracker = sockets[client_index].send_multipart(frames, copy=False, track=True)
+                        tracker = [*sockets, *coord_socket][client_index].send_multipart(frames, copy=False, track=True)
                         assert tracker is not None
                         if not tracker.done:
                             pending.appendleft((tracker, outputs, buffer))
@@ -430,7 +462,8 @@ class EngineCoreProc(EngineCore):
     def _send_error(self, sockets: Sequence[zmq.Socket[bytes]], message: bytes) -> None:
         for output_socket in sockets:
             output_socket.linger = _LINGER_MS
-            output_socket.send_multipart((self.ENGINE_CORE_DEAD, message))
+            name = self.vllm_config.parallel_config.engine_name.encode()
+            output_socket.send_multipart((self.ENGINE_CORE_DEAD, message, name))
 
     def _fail(self, error: Exception) -> None:
         """End the busy loop, because a thread has failed."""

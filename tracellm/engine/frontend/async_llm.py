@@ -13,7 +13,7 @@
 `generate` sends a request to the engine core's process and reads the request's queue. One task for all requests, the
 output handler, receives the outputs of each step and fills the queues.
 
-vLLM: vllm/v1/engine/async_llm.py::AsyncLLM. Left out: pooling (`encode`), LoRA, data parallelism, profiling, sleeping.
+vLLM: vllm/v1/engine/async_llm.py::AsyncLLM. Left out: pooling (`encode`), LoRA, profiling, sleeping.
 """
 
 from __future__ import annotations
@@ -179,6 +179,7 @@ class AsyncLLM(EngineClient):
         prompt_text: str | None = None,
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        data_parallel_rank: int | None = None,
         **unknown: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Generate from a prompt and yield outputs as they come: `async for output in llm.generate(...)`.
@@ -195,6 +196,7 @@ class AsyncLLM(EngineClient):
             prompt_text: text of the prompt, if `prompt` is a request made by the `Processor`.
             trace_headers: W3C trace context of the caller.
             priority: lower values run first, under scheduling_policy="priority".
+            data_parallel_rank: index of the engine core to run it, of several; None chooses that of the smallest load.
             **unknown: rejected by name.
 
         Raises:
@@ -214,6 +216,7 @@ class AsyncLLM(EngineClient):
                 trace_headers=trace_headers,
                 priority=priority,
                 prompt_text=prompt_text,
+                data_parallel_rank=data_parallel_rank,
             )
             while not finished:
                 # Under load an output is always ready; taking it without await saves a task switch.
@@ -241,6 +244,7 @@ class AsyncLLM(EngineClient):
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
         prompt_text: str | None = None,
+        data_parallel_rank: int | None = None,
     ) -> RequestOutputCollector:
         """Add a request, or n child requests with `n > 1`, and return the queue of its outputs.
 
@@ -256,7 +260,7 @@ class AsyncLLM(EngineClient):
         else:
             process = partial(
                 self.processor.process_inputs, request_id, params=params, arrival_time=arrival_time, priority=priority,
-                trace_headers=trace_headers,
+                trace_headers=trace_headers, data_parallel_rank=data_parallel_rank,
             )  # fmt: skip
             if self.processor.input_preprocessor.has_items(prompt):  # processing an image takes time
                 prompt = self.processor.input_preprocessor.tokenize_beside_items(prompt)

@@ -2,7 +2,7 @@
 
 It joins the front end (processor, output processor) to the engine core behind a client, `engine_core`. `LLM` drives it.
 
-vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: data parallelism, LoRA, profiling, periodic statistics.
+vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: LoRA, profiling, periodic statistics.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ class LLMEngine:
         log_stats: bool,
         multiprocess_mode: bool = False,
     ) -> None:
+        if (size := vllm_config.parallel_config.data_parallel_size) > 1:
+            raise EngineError(
+                f"LLM(data_parallel_size={size}) is not supported for single-process usage. Use AsyncLLM or `tracellm "
+                "serve`, which divide the requests between engine cores, or a process with an LLM for each part of the "
+                "prompts."
+            )
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.log_stats = log_stats

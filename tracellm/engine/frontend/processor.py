@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.validation import is_a
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.preprocess import InputPreprocessor, PromptType, TokenInputs
 from tracellm.engine.ipc.messages import EngineCoreRequest
@@ -32,6 +33,7 @@ class Processor:
     """Makes requests: tokenizes and validates prompts, completes sampling parameters. Used by both engines."""
 
     def __init__(self, vllm_config: VllmConfig, tokenizer: PreTrainedTokenizerFast | None) -> None:
+        self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.generation_config_fields = self.model_config.try_get_generation_config()
         self.tokenizer = tokenizer
@@ -45,13 +47,18 @@ class Processor:
         arrival_time: float | None = None,
         priority: int = 0,
         trace_headers: Mapping[str, str] | None = None,
+        data_parallel_rank: int | None = None,
     ) -> EngineCoreRequest:
         """Create the request for the engine core. `trace_headers` are passed on unchanged.
 
         Raises:
-            InvalidRequestError: the model cannot serve the prompt or the parameters.
+            InvalidRequestError: the model cannot serve the prompt or the parameters, or there is no such engine core.
         """
         self._validate_params(params)
+        if data_parallel_rank is not None:
+            size = self.vllm_config.parallel_config.data_parallel_size
+            if not is_a(data_parallel_rank, int) or not 0 <= data_parallel_rank < size:
+                raise InvalidRequestError(f"data_parallel_rank {data_parallel_rank!r} is out of range [0, {size}).")
         inputs = self.input_preprocessor.preprocess(prompt, self._get_max_length(params))
         eos_token_id = self.input_preprocessor.get_eos_token_id()
         self._validate_model_input(inputs)
@@ -72,7 +79,7 @@ class Processor:
             arrival_time=time.time() if arrival_time is None else arrival_time,
             lora_request=None,
             cache_salt=None,
-            data_parallel_rank=None,
+            data_parallel_rank=data_parallel_rank,
             priority=priority,
             trace_headers=trace_headers,
         )

@@ -9,10 +9,13 @@
 | True              | True         | `AsyncMPClient`| the same, for asyncio callers                       |
 | False             | True         | none           | vLLM has no such client either                      |
 
+With `data_parallel_size` > 1 there are several engine cores, and a `DPLBAsyncMPClient` (dp_client.py) chooses one for
+each request.
+
 tracellm's default is `InprocClient` (`VLLM_ENABLE_V1_MULTIPROCESSING=0`). vLLM since 0.11 defaults to
 `VLLM_ENABLE_V1_MULTIPROCESSING=1`, so `LLM()` uses a `SyncMPClient` there.
 
-vLLM: vllm/v1/engine/core_client.py. Left out: data parallelism.
+vLLM: vllm/v1/engine/core_client.py. Left out: other load balancers than the client's own.
 """
 
 from __future__ import annotations
@@ -110,9 +113,13 @@ class EngineCoreClient(ABC):
         executor_class: type[Executor],
         log_stats: bool,
     ) -> AsyncMPClient:
-        """Create an `AsyncMPClient`. vLLM chooses among more classes, for data parallelism."""
+        """Create an `AsyncMPClient`, or a `DPLBAsyncMPClient` for several engine cores."""
         from tracellm.engine.ipc.mp_client import AsyncMPClient
 
+        if vllm_config.parallel_config.data_parallel_size > 1:
+            from tracellm.engine.ipc.dp_client import DPLBAsyncMPClient
+
+            return DPLBAsyncMPClient(vllm_config, executor_class, log_stats)
         return AsyncMPClient(vllm_config, executor_class, log_stats)
 
     @abstractmethod

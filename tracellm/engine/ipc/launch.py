@@ -1,14 +1,14 @@
-"""Launching the engine core's process: start, handshake, socket directory and end.
+"""Launching the processes of the engine cores: start, handshake, socket directory and end.
 
-`MPClient` uses it once, when it is created. The process is *spawned*: a new Python interpreter that shares no memory
-with this one. It sends HELLO as soon as it runs, and the client answers with the socket addresses
-(`EngineHandshakeMetadata`). The engine core loads the model and sends READY with its KV cache, or FAILED with its
-error, which the client raises as its own.
+`MPClient` uses it once, when it is created. There is one engine core, or `data_parallel_size` of them with a
+coordinator. Each process is *spawned*: a new Python interpreter that shares no memory with this one. An engine core
+sends HELLO as soon as it runs, and the client answers with the socket addresses (`EngineHandshakeMetadata`). It loads
+the model and sends READY with its KV cache, or FAILED with its error, which the client raises as its own.
 
 vLLM: vllm/v1/engine/utils.py (CoreEngineProcManager, launch_core_engines, wait_for_engine_startup) and
-EngineCoreProc.startup_handshake. Left out: several engine cores, Ray, log lines while waiting. Added: FAILED; the KV
-cache in READY, by which a client refuses impossible requests; the socket directory. vLLM's sockets are files in the
-folder for temporary files.
+EngineCoreProc.startup_handshake. Left out: engine cores on other machines, Ray, log lines while waiting. Added: FAILED;
+the KV cache in READY, by which a client refuses impossible requests; the socket directory. vLLM's sockets are files in
+the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import pickle
 import shutil
 import signal
 import tempfile
+import threading
+import time
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -43,6 +45,7 @@ from tracellm.engine.core.kv_cache.kv_cache_interface import (
     SlidingWindowSpec,
 )
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
+from tracellm.engine.ipc.coordinator import run_coordinator
 from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, sigint_blocked
 
 if TYPE_CHECKING:
@@ -66,7 +69,10 @@ __all__ = [
 ]
 
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
-"""Sent instead of outputs when the engine core has failed. A second frame has the error message; vLLM sends none."""
+"""Sent instead of outputs when the engine core has failed.
+
+Further frames have the error message and the name of the process; vLLM sends none.
+"""
 
 POLL_INTERVAL_MS = 200
 """Interval at which `poll_unless_cancelled` checks for cancellation."""
@@ -81,7 +87,11 @@ _MAX_DIRECTORY_LENGTH = 70
 
 
 class CoreEngineProcManager:
-    """The process of the engine core, from its start to its end. Owned by the client."""
+    """The processes of the engine cores and their coordinator, from start to end. Owned by the client.
+
+    Attributes:
+        processes: the engine cores in the order of their indexes; with several, the coordinator is the last.
+    """
 
     def __init__(
         self,
@@ -93,22 +103,33 @@ class CoreEngineProcManager:
     ) -> None:
         import torch
 
-        settings = {
-            "vllm_config": vllm_config,
-            "local_client": True,
-            "handshake_address": handshake_address,
-            "executor_class": executor_class,
-            "log_stats": log_stats,
-            "engine_index": 0,
-        }
-        self.process = EngineProcess(
-            target=_engine_core_process,
-            name="EngineCore_0",
-            args=(pickle.dumps(settings), directory, torch.get_num_threads()),
-        )
+        num_engines = vllm_config.parallel_config.data_parallel_size
+        num_threads = max(1, torch.get_num_threads() // num_engines)
+        self._close_lock = threading.Lock()
+        self.processes: list[EngineProcess] = []
+        for index in range(num_engines):
+            config = vllm_config.with_data_parallel_rank(index, f"file://{directory}/dp_group")
+            settings = {
+                "vllm_config": config,
+                "local_client": True,
+                "handshake_address": handshake_address,
+                "executor_class": executor_class,
+                "log_stats": log_stats,
+                "engine_index": index,
+            }
+            args = (pickle.dumps(settings), directory, num_threads)
+            name = config.parallel_config.engine_name
+            self.processes.append(EngineProcess(target=_engine_core_process, name=name, args=args))
+        if num_engines > 1:
+            addresses = EngineZmqAddresses.in_directory(directory, num_engines)
+            self.processes.append(
+                EngineProcess(target=run_coordinator, name="DP_Coordinator", args=(num_engines, addresses))
+            )
 
     def start(self) -> None:
-        """Start the process. The caller must hold the manager first, because Ctrl-C may raise as soon as this returns.
+        """Start the processes.
+
+        The caller must hold the manager first, because Ctrl-C may raise as soon as this returns.
 
         Raises:
             EngineError: this process may not start others.
@@ -121,35 +142,36 @@ class CoreEngineProcManager:
             )
         # A process that is interrupted here leaves a child without its work, which ends with a traceback.
         with deferred_interrupts(), deferred_interrupts(signal.SIGTERM), sigint_blocked():
-            self.process.start()
+            for process in self.processes:
+                process.start()
 
     @property
-    def sentinel(self) -> int:
-        """A file descriptor that becomes readable when the process ends."""
-        return self.process.sentinel
+    def sentinels(self) -> list[int]:
+        """File descriptors, of which one becomes readable when its process ends."""
+        return [process.sentinel for process in self.processes]
 
     def wait_for_end(self) -> str:
-        """Wait until the process has ended, and return `describe_end`."""
-        wait([self.process.sentinel])
-        self.process.join()
-        return self.describe_end()
-
-    def describe_end(self) -> str:
-        """See `describe_exit`."""
-        return describe_exit(self.process)
+        """Wait until one of the processes has ended, and return which one and how: `EngineCore_0 was killed by ...`."""
+        ended = wait(self.sentinels)
+        process = next(process for process in self.processes if process.sentinel in ended)
+        process.join()
+        return f"{process.name} {describe_exit(process)}"
 
     def close(self) -> None:
-        """End the process: by SIGTERM, then by SIGKILL after a timeout or a Ctrl-C. Return when it has ended."""
-        if self.process.pid is None:  # never started
-            return
-        try:
-            if self.process.is_alive():
-                self.process.terminate()
-                self.process.join(_END_TIMEOUT)
-        finally:
-            if self.process.is_alive():
-                self.process.kill()
-            self.process.join()
+        """End the processes: by SIGTERM, then by SIGKILL after a timeout or a Ctrl-C. Return when they have ended."""
+        started = [process for process in self.processes if process.pid is not None]
+        with self._close_lock:  # of several threads, the first ends the processes
+            try:
+                for process in started:
+                    process.terminate()
+                deadline = time.monotonic() + _END_TIMEOUT
+                for process in started:
+                    process.join(max(0.0, deadline - time.monotonic()))
+            finally:
+                for process in started:
+                    if process.is_alive():
+                        process.kill()
+                    process.join()
 
 
 def _engine_core_process(pickled_settings: bytes, directory: str, num_threads: int) -> None:
@@ -159,10 +181,12 @@ def _engine_core_process(pickled_settings: bytes, directory: str, num_threads: i
     import torch
 
     from tracellm.engine.core.core_proc import EngineCoreProc
+    from tracellm.engine.core.dp_core_proc import DPEngineCoreProc
 
     if torch.get_num_threads() != num_threads:  # it determines the order of sums, and so their last bits
         torch.set_num_threads(num_threads)
-    EngineCoreProc.run_engine_core(directory=directory, **settings)
+    several = settings["vllm_config"].parallel_config.data_parallel_size > 1
+    (DPEngineCoreProc if several else EngineCoreProc).run_engine_core(directory=directory, **settings)
 
 
 # -- the handshake ----------------------------------------------------------------------------------------------------
@@ -180,12 +204,28 @@ def engine_identity(engine_index: int) -> bytes:
 
 @dataclass
 class EngineZmqAddresses:
-    """Socket addresses, one of each kind per client."""
+    """Socket addresses: one input and output per client, and those of the coordinator of several engine cores."""
 
     inputs: list[str]
     """Requests, from client to engine core."""
     outputs: list[str]
     """Outputs, from engine core to client."""
+    coordinator_input: str | None = None
+    """Starts of waves, from coordinator to engine cores."""
+    coordinator_output: str | None = None
+    """Numbers of requests and ends of waves, from engine core to coordinator."""
+    frontend_stats_publish_address: str | None = None
+    """Both, from coordinator to client; first requests of waves, from client to coordinator."""
+
+    @classmethod
+    def in_directory(cls, directory: str, num_engines: int) -> EngineZmqAddresses:
+        """Return the addresses of sockets in a directory."""
+        addresses = cls([f"ipc://{directory}/input"], [f"ipc://{directory}/output"])
+        if num_engines > 1:
+            addresses.coordinator_input = f"ipc://{directory}/coordinator_input"
+            addresses.coordinator_output = f"ipc://{directory}/coordinator_output"
+            addresses.frontend_stats_publish_address = f"ipc://{directory}/stats"
+        return addresses
 
 
 @dataclass
@@ -194,11 +234,11 @@ class EngineHandshakeMetadata:
 
     addresses: EngineZmqAddresses
     parallel_config: dict[str, int | str] = field(default_factory=dict)
-    """For data parallelism: empty."""
+    """For engine cores on other machines: empty."""
 
 
-def ready_message(kv_cache_config: KVCacheConfig, local_client: bool) -> bytes:
-    """Encode READY, with the KV cache."""
+def ready_message(kv_cache_config: KVCacheConfig, local_client: bool, dp_stats_address: str | None = None) -> bytes:
+    """Encode READY, with the KV cache and the coordinator's address for clients."""
     groups = []
     for group in kv_cache_config.kv_cache_groups:
         spec = group.kv_cache_spec
@@ -209,7 +249,7 @@ def ready_message(kv_cache_config: KVCacheConfig, local_client: bool) -> bytes:
         "local": local_client,
         "headless": not local_client,
         "num_gpu_blocks": kv_cache_config.num_blocks,
-        "dp_stats_address": None,
+        "dp_stats_address": dp_stats_address,
         "kv_cache_groups": groups,
     }
     return msgspec.msgpack.encode(ready)
@@ -241,43 +281,50 @@ def read_failed_message(failed: dict[str, Any]) -> EngineError | None:
 
 
 def wait_for_engine_startup(
-    handshake_socket: zmq.Socket[bytes], addresses: EngineZmqAddresses, manager: CoreEngineProcManager
-) -> KVCacheConfig:
-    """Perform the client's part of the handshake, waiting as long as the engine core takes to load the model.
+    handshake_socket: zmq.Socket[bytes],
+    addresses: EngineZmqAddresses,
+    core_engines: list[bytes],
+    manager: CoreEngineProcManager,
+) -> list[KVCacheConfig]:
+    """Perform the client's part of the handshake, waiting as long as the engine cores take to load the model.
 
     Returns:
-        The engine core's KV cache, without its tensors.
+        The KV cache of each engine core, without its tensors.
 
     Raises:
-        EngineError: the engine core's own error, such as a `ModelLoadError`.
-        EngineDeadError: the process ended before it was ready, or failed otherwise; stderr has more.
+        EngineError: an engine core's own error, such as a `ModelLoadError`.
+        EngineDeadError: a process ended before it was ready, or failed otherwise; stderr has more.
         asyncio.CancelledError: the task that runs this was cancelled.
     """
+    ready: dict[bytes, KVCacheConfig] = {}
     poller = zmq.Poller()
     poller.register(handshake_socket, zmq.POLLIN)
-    poller.register(manager.sentinel, zmq.POLLIN)
-    while True:
+    for sentinel in manager.sentinels:
+        poller.register(sentinel, zmq.POLLIN)
+    while len(ready) < len(core_engines):
         received = any(source is handshake_socket for source, _ in poll_unless_cancelled(poller))
         if not received and not handshake_socket.poll(_DRAIN_TIMEOUT_MS):
             raise EngineDeadError(
-                f"The engine process EngineCore_0 {manager.wait_for_end()} before it was ready. If it could still "
-                "say why, that is printed above."
+                f"The engine process {manager.wait_for_end()} before it was ready. If it could still say why, that is "
+                "printed above."
             )
         identity, *frames = handshake_socket.recv_multipart()
-        if identity != engine_identity(0):
+        if identity not in core_engines:
             continue  # from another program
         message = msgspec.msgpack.decode(b"".join(frames))
         if message["status"] == "HELLO":
             answer = EngineHandshakeMetadata(addresses)
             handshake_socket.send_multipart((identity, msgspec.msgpack.encode(answer)))
         elif message["status"] == "READY":
-            return read_ready_message(message)
+            ready[identity] = read_ready_message(message)
         else:
-            manager.process.join(_END_TIMEOUT)  # let it print its traceback before it is terminated
+            process = manager.processes[core_engines.index(identity)]
+            process.join(_END_TIMEOUT)  # let it print its traceback before it is terminated
             raise read_failed_message(message) or EngineDeadError(
-                f"The engine process EngineCore_0 could not start: {message['message']}. This is an error in tracellm "
-                "or in a library; the process has printed its traceback above."
+                f"The engine process {process.name} could not start: {message['message']}. This is an error in "
+                "tracellm or in a library; the process has printed its traceback above."
             )
+    return [ready[identity] for identity in core_engines]
 
 
 def poll_unless_cancelled(poller: zmq.Poller) -> list[tuple[Any, int]]:

@@ -3,7 +3,7 @@
 An `EngineCoreRequest` goes in (LLMEngine -> client -> EngineCore), and every step returns `EngineCoreOutputs`. They are
 msgspec structs of plain values and arrays. Between processes a struct is encoded as the list of its fields
 (serial_utils.py), so the structs have all fields of vLLM 0.11.1 in its order. Fields for features that tracellm lacks
-(LoRA, pooling, data parallelism) can only be None or 0.
+(LoRA, pooling) can only be None.
 
 vLLM: vllm/v1/engine/__init__.py. Left out: the messages that reconfigure data parallelism.
 """
@@ -69,14 +69,14 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     """For LoRA."""
     cache_salt: None
     """For separating the prefix caches of several users."""
-    data_parallel_rank: None
-    """For data parallelism."""
+    data_parallel_rank: int | None
+    """The engine core to run it, of several; None leaves the choice to the client."""
     prompt_embeds: None = None
     """For prompts of embeddings."""
     client_index: int = 0
     """The client that sent it and receives its outputs."""
     current_wave: int = 0
-    """For data parallelism: always 0."""
+    """The wave of several engine cores in which the client sent it; 0 with one."""
     priority: int = 0
     """Lower runs earlier; used only by the `priority` scheduling policy."""
     trace_headers: Mapping[str, str] | None = None
@@ -160,7 +160,7 @@ class EngineCoreOutputs(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     """Outputs of one step for all requests of one client, or the answer to a utility call."""
 
     engine_index: int = 0
-    """The engine core that sent it; always 0."""
+    """The engine core that sent it."""
     outputs: list[EngineCoreOutput] = []
     """One entry per request that got tokens or ended."""
     scheduler_stats: SchedulerStats | None = None
@@ -172,10 +172,10 @@ class EngineCoreOutputs(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     finished_requests: list[str] | None = None
     """Ids in ABORT messages since the last outputs, in order. Later outputs with such an id belong to a new request.
     vLLM has a set here, and only for data parallelism."""
-    wave_complete: None = None
-    """For data parallelism."""
-    start_wave: None = None
-    """For data parallelism."""
+    wave_complete: int | None = None
+    """The wave that has ended; for the coordinator of several engine cores (coordinator.py)."""
+    start_wave: int | None = None
+    """The wave to start, because a request came after the end of its own; for the coordinator."""
 
     def __post_init__(self) -> None:
         if self.timestamp == 0.0:
@@ -190,7 +190,7 @@ class EngineCoreRequestType(enum.Enum):
     ABORT = b"\x01"
     """A list of request ids."""
     START_DP_WAVE = b"\x02"
-    """For data parallelism; refused."""
+    """`(wave, index of an engine core that has started it)`, from the coordinator to all engine cores."""
     UTILITY = b"\x03"
     """`(client_index, call_id, method, args)`."""
     EXECUTOR_FAILED = b"\x04"

@@ -6,9 +6,10 @@
 The engine core keeps stepping whether or not its outputs are read. Both clients share `MPClient`, which starts the
 process (launch.py) and encodes messages (serial_utils.py). core/core_proc.py is what runs in the process.
 
-vLLM: vllm/v1/engine/core_client.py. Left out: data parallelism, engine cores on other machines. Differences: if the
-engine process dies, callers get the reason; requests that can never fit into the KV cache are refused before they are
-sent; the asynchronous client uses plain ZeroMQ sockets, which are not bound to one event loop.
+vLLM: vllm/v1/engine/core_client.py; the client of several engine cores is in dp_client.py. Left out: engine cores on
+other machines. Differences: if the engine process dies, callers get the reason; requests that can never fit into the KV
+cache are refused before they are sent; the asynchronous client uses plain ZeroMQ sockets, which are not bound to one
+event loop.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class BackgroundResources:
     engine_manager: CoreEngineProcManager | None = None
     input_socket: zmq.Socket[bytes] | None = None
     output_socket: zmq.Socket[bytes] | None = None
+    stats_update_socket: zmq.Socket[bytes] | None = None
+    """Connects to the coordinator of several engine cores."""
     send_lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while a thread uses the input socket, which is not thread-safe."""
     output_queue_thread: threading.Thread | None = None
@@ -107,8 +110,9 @@ class BackgroundResources:
             EngineDeadError: they are the engine core's fatal error.
         """
         if bytes(frames[0].buffer) == ENGINE_CORE_DEAD:
-            error = bytes(frames[1].buffer).decode(errors="replace") if len(frames) > 1 else "unknown error"
-            self.declare_dead(f"The engine process EngineCore_0 has failed: {error}")
+            texts = [bytes(frame.buffer).decode(errors="replace") for frame in frames[1:]]
+            error, name = [*texts, *("unknown error", "EngineCore_0")[len(texts) :]]
+            self.declare_dead(f"The engine process {name} has failed: {error}")
             raise self.dead_error()
 
     def declare_dead(self, message: str) -> None:
@@ -121,10 +125,8 @@ class BackgroundResources:
         return EngineDeadError(self.dead_message)
 
     def died_by_itself(self, end: str) -> None:
-        """Record that the process ended unexpectedly; `end` is from `describe_end`."""
-        self.cause_of_death = (
-            f"The engine process EngineCore_0 {end} while it was needed. Its requests are lost; make a new engine."
-        )
+        """Record that a process ended unexpectedly; `end` is from `wait_for_end`."""
+        self.cause_of_death = f"The engine process {end} while it was needed. Its requests are lost; make a new engine."
         if self.notify is not None:
             self.notify()
 
@@ -176,7 +178,7 @@ class BackgroundResources:
 
     def _close_sockets(self) -> None:
         with self.send_lock:
-            for zmq_socket in (self.input_socket, self.output_socket):
+            for zmq_socket in (self.input_socket, self.output_socket, self.stats_update_socket):
                 if zmq_socket is not None:
                     zmq_socket.close(linger=0)
         self.ctx.term()
@@ -233,19 +235,21 @@ class MPClient(EngineCoreClient):
         self._at_exit = multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
         self.utility_results: dict[int, _AnyFuture] = self.resources.utility_results
         self.kv_cache_config: KVCacheConfig | None = None
-        """The engine core's KV cache, for refusing impossible requests; None until it is ready."""
+        """The smallest KV cache of the engine cores, for refusing impossible requests; None until they are ready."""
         self.pending_messages: deque[tuple[zmq.MessageTracker, Any]] = deque()
         """Messages that ZeroMQ is still sending, and the objects that own their memory."""
         self._aborted: Counter[str] = Counter()
         """Number of unconfirmed aborts of each request id."""
+        num_engines = vllm_config.parallel_config.data_parallel_size
+        self.core_engines = [engine_identity(index) for index in range(num_engines)]
+        """Identities of the engine cores on the input socket."""
+        self.core_engine = self.core_engines[0]
         try:
-            addresses = {name: f"ipc://{self.resources.directory}/{name}" for name in ("input", "output")}
-            self.input_socket = self.resources.input_socket = self._bind(zmq.ROUTER, addresses["input"])
-            self.resources.output_socket = self._bind(zmq.PULL, addresses["output"])
-            self.launch_core_engines(
-                EngineZmqAddresses([addresses["input"]], [addresses["output"]]), executor_class, log_stats
-            )
-            self.core_engine = self._await_first_message()
+            addresses = EngineZmqAddresses.in_directory(self.resources.directory, num_engines)
+            self.input_socket = self.resources.input_socket = self._bind(zmq.ROUTER, addresses.inputs[0])
+            self.resources.output_socket = self._bind(zmq.PULL, addresses.outputs[0])
+            self.launch_core_engines(addresses, executor_class, log_stats)
+            self._await_first_messages()
             self.start_engine_core_monitor()
         except BaseException:
             self.shutdown()
@@ -261,7 +265,7 @@ class MPClient(EngineCoreClient):
     def launch_core_engines(
         self, addresses: EngineZmqAddresses, executor_class: type[Executor], log_stats: bool
     ) -> None:
-        """Start the process of the engine core, and wait until it is ready."""
+        """Start the processes of the engine cores, and wait until they are ready."""
         handshake_address = f"ipc://{self.resources.directory}/handshake"
         with self._bind(zmq.ROUTER, handshake_address) as handshake_socket:
             manager = CoreEngineProcManager(
@@ -269,32 +273,32 @@ class MPClient(EngineCoreClient):
             )
             self.resources.engine_manager = manager
             manager.start()
-            self.kv_cache_config = wait_for_engine_startup(handshake_socket, addresses, manager)
-        self.vllm_config.cache_config.num_gpu_blocks = self.kv_cache_config.num_blocks
+            caches = wait_for_engine_startup(handshake_socket, addresses, self.core_engines, manager)
+        self.kv_cache_config = min(caches, key=lambda cache: cache.num_blocks)
+        self.vllm_config.cache_config.num_gpu_blocks = sum(cache.num_blocks for cache in caches)
 
-    def _await_first_message(self) -> bytes:
-        """Wait until the engine core has connected to the input socket, and return its identity.
+    def _await_first_messages(self) -> None:
+        """Wait until all engine cores have connected to the input socket.
 
         Raises:
-            EngineDeadError: its process has ended.
+            EngineDeadError: a process has ended.
             asyncio.CancelledError: the task that runs this was cancelled.
         """
         poller = zmq.Poller()
         poller.register(self.input_socket, zmq.POLLIN)
         manager = self.resources.engine_manager
         assert manager is not None
-        poller.register(manager.sentinel, zmq.POLLIN)
-        while True:
+        for sentinel in manager.sentinels:
+            poller.register(sentinel, zmq.POLLIN)
+        missing = set(self.core_engines)
+        while missing:
             if not any(source is self.input_socket for source, _ in poll_unless_cancelled(poller)):
-                raise EngineDeadError(
-                    f"The engine process EngineCore_0 {manager.wait_for_end()} as soon as it was ready."
-                )
+                raise EngineDeadError(f"The engine process {manager.wait_for_end()} as soon as it was ready.")
             identity, *_ = self.input_socket.recv_multipart()
-            if identity == engine_identity(0):  # otherwise it is from another program
-                return identity
+            missing.discard(identity)  # another one is from another program
 
     def shutdown(self) -> None:
-        """End the engine core and release all resources; later calls raise `EngineDeadError`."""
+        """End the engine cores and release all resources; later calls raise `EngineDeadError`."""
         atexit.unregister(self._finalizer)
         self._at_exit.cancel()
         self._finalizer()
@@ -310,14 +314,16 @@ class MPClient(EngineCoreClient):
             raise self.resources.dead_error()
 
     def start_engine_core_monitor(self) -> None:
-        """Start a thread that reports an unexpected end of the engine process to waiting callers."""
-        resources, manager = self.resources, self.resources.engine_manager
+        """Start a thread that reports an unexpected end of a process to waiting callers, and ends the others."""
+        resources, manager, several = self.resources, self.resources.engine_manager, len(self.core_engines) > 1
         assert manager is not None
 
         def monitor_engine_cores() -> None:
             end = manager.wait_for_end()
             if not resources.engine_dead:
                 resources.died_by_itself(end)
+                if several:
+                    manager.close()
 
         threading.Thread(target=monitor_engine_cores, daemon=True, name="MPClientEngineMonitor").start()
 
@@ -351,20 +357,27 @@ class MPClient(EngineCoreClient):
         except EngineError as error:
             raise InvalidRequestError(str(error)) from None
 
-    def _send_input_message(self, request_type: EngineCoreRequestType, frames: Sequence[bytestr], objects: Any) -> None:
-        """Send a message without waiting.
+    def _send_input_message(
+        self,
+        request_type: EngineCoreRequestType,
+        frames: Sequence[bytestr],
+        objects: Any,
+        engine: bytes | None = None,
+    ) -> None:
+        """Send a message to an engine core without waiting.
 
         Args:
             request_type: the type of the message.
             frames: its content.
             objects: kept until the frames are sent, because they may own the frames' memory.
+            engine: identity of the engine core; None is the first.
         """
         self.ensure_alive()
         if request_type is EngineCoreRequestType.ABORT:
             self._aborted.update(objects)
         while self.pending_messages and self.pending_messages[-1][0].done:
             self.pending_messages.pop()
-        message = (self.core_engine, request_type.value, *frames)
+        message = (engine or self.core_engine, request_type.value, *frames)
         if len(frames) == 1:
             self.input_socket.send_multipart(message, copy=False)
             return
@@ -598,19 +611,23 @@ class AsyncMPClient(MPClient):
             raise outputs
         return self._without_aborted(outputs)
 
-    async def _send_input(self, request_type: EngineCoreRequestType, request: Any) -> None:
+    async def _send_input(self, request_type: EngineCoreRequestType, request: Any, engine: bytes | None = None) -> None:
+        """Send a message to an engine core, by default the first."""
         self.ensure_alive()
         if request_type is not EngineCoreRequestType.ABORT:  # an abort has no answer, and may come as the loop ends
             self._ensure_output_queue_task()
         add = request_type is EngineCoreRequestType.ADD
         frames = self._encode_request(request) if add else self.encoder.encode(request)
-        self._send_input_message(request_type, frames, request)
+        self._send_input_message(request_type, frames, request, engine)
 
     async def call_utility_async(self, method: str, *args: Any) -> Any:
         """See `SyncMPClient.call_utility`."""
+        return await self._call_utility_async(method, *args)
+
+    async def _call_utility_async(self, method: str, *args: Any, engine: bytes | None = None) -> Any:
         call_id = uuid.uuid1().int >> 64
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self._send_input(EngineCoreRequestType.UTILITY, (0, call_id, method, args))
+        await self._send_input(EngineCoreRequestType.UTILITY, (0, call_id, method, args), engine)
         self.utility_results[call_id] = future
         try:
             return await future

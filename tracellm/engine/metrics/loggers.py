@@ -3,8 +3,8 @@
 The output handler of `AsyncLLM` calls `StatLoggerManager.record` after each step. `AsyncLLM.do_log_stats` writes a log
 line; vLLM's server calls it every ten seconds, tracellm's server only has /metrics.
 
-vLLM: vllm/v1/metrics/loggers.py. `PrometheusStatLogger` is in prometheus.py, imported on first use. Left out: several
-engine cores and their aggregation, plugins, speculative decoding, KV connectors.
+vLLM: vllm/v1/metrics/loggers.py. `PrometheusStatLogger` is in prometheus.py, imported on first use. Left out:
+aggregation over several engine cores, plugins, speculative decoding, KV connectors.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tracellm.engine.config.vllm_config import VllmConfig
@@ -44,7 +45,7 @@ class StatLoggerBase(ABC):
         Args:
             scheduler_stats: State of the scheduler after the step.
             iteration_stats: Results of the step; None if no request got a token.
-            engine_idx: Index of the engine core; always 0.
+            engine_idx: Index of the engine core.
         """
 
     @abstractmethod
@@ -142,30 +143,36 @@ class StatLoggerManager:
         custom_stat_loggers: Sequence[StatLoggerFactory] | None = None,
         enable_default_loggers: bool = True,
     ) -> None:
-        """Make the custom loggers, the default text logger if enabled, and the Prometheus logger."""
+        """Make the custom loggers and, if enabled, text loggers for each engine core, and the Prometheus logger."""
         from tracellm.engine.metrics.prometheus import PrometheusStatLogger
 
-        self.stat_loggers = [factory(vllm_config, 0) for factory in custom_stat_loggers or ()]
+        factories: list[StatLoggerFactory] = list(custom_stat_loggers or ())
         if enable_default_loggers:
-            self.stat_loggers.append(LoggingStatLogger(vllm_config))
-        prometheus = PrometheusStatLogger(vllm_config)
-        self.stat_loggers.append(prometheus)
-        self.prometheus_registry: CollectorRegistry = prometheus.registry
+            factories.append(LoggingStatLogger)
+        self.per_engine_loggers = [
+            [factory(vllm_config, index) for factory in factories]
+            for index in range(vllm_config.parallel_config.data_parallel_size)
+        ]
+        self.prometheus_logger = PrometheusStatLogger(vllm_config)
+        self.prometheus_registry: CollectorRegistry = self.prometheus_logger.registry
         """Metrics of this engine alone. vLLM uses the global registry and unregisters an earlier engine's metrics."""
 
     def record(
         self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats | None, engine_idx: int = 0
     ) -> None:
-        """Record a step with all loggers."""
-        for stat_logger in self.stat_loggers:
+        """Record a step with the loggers of its engine core."""
+        for stat_logger in (*self.per_engine_loggers[engine_idx], self.prometheus_logger):
             stat_logger.record(scheduler_stats, iteration_stats, engine_idx)
+
+    def _all_loggers(self) -> list[StatLoggerBase]:
+        return [*chain.from_iterable(self.per_engine_loggers), self.prometheus_logger]
 
     def log(self) -> None:
         """Log the statistics since the previous call with all loggers."""
-        for stat_logger in self.stat_loggers:
+        for stat_logger in self._all_loggers():
             stat_logger.log()
 
     def log_engine_initialized(self) -> None:
         """Log the engine's settings with all loggers."""
-        for stat_logger in self.stat_loggers:
+        for stat_logger in self._all_loggers():
             stat_logger.log_engine_initialized()

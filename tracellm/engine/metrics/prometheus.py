@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -102,67 +103,86 @@ def build_1_2_5_buckets(max_value: int) -> list[int]:
     return [bound for power in powers for bound in (power, 2 * power, 5 * power) if bound <= max_value]
 
 
+class _EngineMetrics(NamedTuple):
+    """Metrics of one engine core."""
+
+    gauges: dict[str, Gauge]
+    counters: dict[str, Counter]
+    success: dict[FinishReason, Counter]
+    histograms: dict[str, Histogram]
+
+
 class PrometheusStatLogger(StatLoggerBase):
-    """Logger of Prometheus metrics with the labels `model_name` and `engine`, in a registry of its own."""
+    """Logger of Prometheus metrics with the labels `model_name` and `engine`, in a registry of its own.
+
+    One logger records all engine cores, as a metric is registered once.
+    """
 
     def __init__(self, vllm_config: VllmConfig, engine_index: int = 0) -> None:
         self.vllm_config = vllm_config
-        self.engine_index = engine_index
         self.registry = CollectorRegistry(auto_describe=True)
         model_config = vllm_config.model_config
-        self._labels = {"model_name": model_config.served_model_name, "engine": str(engine_index)}
-        self._gauges = {name: self._gauge(name, text) for name, text in _GAUGES.items()}
-        self._counters = {name: self._counter(name, text).labels(**self._labels) for name, text in _COUNTERS.items()}
-        success = self._counter("request_success", "Finished requests by reason.", "finished_reason")
-        self._success = {reason: success.labels(**self._labels, finished_reason=str(reason)) for reason in FinishReason}
+        self._num_engines = vllm_config.parallel_config.data_parallel_size
+        gauges = {name: Gauge(**self._definition(name, text)) for name, text in _GAUGES.items()}
+        counters = {name: Counter(**self._definition(name, text)) for name, text in _COUNTERS.items()}
+        success = Counter(**self._definition("request_success", "Finished requests by reason.", "finished_reason"))
         descriptions = {"iteration_tokens_total": "Tokens of a step: completed prompts and generated tokens."}
         descriptions |= {name: documentation for name, (_, documentation) in (_FINISHED | _ITERATION).items()}
-        self._histograms = {
-            name: self._histogram(name, documentation, _buckets(name, model_config.max_model_len))
-            for name, documentation in descriptions.items()
+        histograms = {
+            name: Histogram(**self._definition(name, text), buckets=_buckets(name, model_config.max_model_len))
+            for name, text in descriptions.items()
         }
+        self._engines = [
+            _EngineMetrics(
+                {name: metric.labels(*labels) for name, metric in gauges.items()},
+                {name: metric.labels(*labels) for name, metric in counters.items()},
+                {reason: success.labels(*labels, str(reason)) for reason in FinishReason},
+                {name: metric.labels(*labels) for name, metric in histograms.items()},
+            )
+            for labels in ((model_config.served_model_name, str(index)) for index in range(self._num_engines))
+        ]
 
-    def _gauge(self, name: str, documentation: str) -> Gauge:
-        return Gauge(f"vllm:{name}", documentation, list(self._labels), registry=self.registry).labels(**self._labels)
-
-    def _counter(self, name: str, documentation: str, *further_labels: str) -> Counter:
-        return Counter(f"vllm:{name}", documentation, [*self._labels, *further_labels], registry=self.registry)
-
-    def _histogram(self, name: str, documentation: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(
-            f"vllm:{name}", documentation, list(self._labels), buckets=buckets, registry=self.registry
-        ).labels(**self._labels)
+    def _definition(self, name: str, documentation: str, *further_labels: str) -> dict[str, Any]:
+        """Return the arguments of a metric."""
+        labels = ("model_name", "engine", *further_labels)
+        return {
+            "name": f"vllm:{name}",
+            "documentation": documentation,
+            "labelnames": labels,
+            "registry": self.registry,
+        }
 
     def log_engine_initialized(self) -> None:
         """Export the cache settings as labels of a gauge with the value 1."""
         settings = {name: str(value) for name, value in asdict(self.vllm_config.cache_config).items()}
-        settings["engine"] = str(self.engine_index)
-        Gauge("vllm:cache_config_info", "Settings of the KV cache.", list(settings), registry=self.registry).labels(
-            **settings
-        ).set(1)
+        labels = [*settings, "engine"]
+        gauge = Gauge("vllm:cache_config_info", "Settings of the KV cache.", labels, registry=self.registry)
+        for index in range(self._num_engines):
+            gauge.labels(**settings, engine=str(index)).set(1)
 
     def record(
         self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats | None, engine_idx: int = 0
     ) -> None:
         """Record a step."""
+        metrics = self._engines[engine_idx]
         if scheduler_stats is not None:
-            self._gauges["num_requests_running"].set(scheduler_stats.num_running_reqs)
-            self._gauges["num_requests_waiting"].set(scheduler_stats.num_waiting_reqs)
-            self._gauges["kv_cache_usage_perc"].set(scheduler_stats.kv_cache_usage)
-            self._counters["prefix_cache_queries"].inc(scheduler_stats.prefix_cache_stats.queries)
-            self._counters["prefix_cache_hits"].inc(scheduler_stats.prefix_cache_stats.hits)
+            metrics.gauges["num_requests_running"].set(scheduler_stats.num_running_reqs)
+            metrics.gauges["num_requests_waiting"].set(scheduler_stats.num_waiting_reqs)
+            metrics.gauges["kv_cache_usage_perc"].set(scheduler_stats.kv_cache_usage)
+            metrics.counters["prefix_cache_queries"].inc(scheduler_stats.prefix_cache_stats.queries)
+            metrics.counters["prefix_cache_hits"].inc(scheduler_stats.prefix_cache_stats.hits)
         if iteration_stats is None:
             return
         num_prompt_tokens = iteration_stats.num_prompt_tokens
         num_generation_tokens = iteration_stats.num_generation_tokens
-        self._counters["num_preemptions"].inc(iteration_stats.num_preempted_reqs)
-        self._counters["prompt_tokens"].inc(num_prompt_tokens)
-        self._counters["generation_tokens"].inc(num_generation_tokens)
-        self._histograms["iteration_tokens_total"].observe(num_prompt_tokens + num_generation_tokens)
+        metrics.counters["num_preemptions"].inc(iteration_stats.num_preempted_reqs)
+        metrics.counters["prompt_tokens"].inc(num_prompt_tokens)
+        metrics.counters["generation_tokens"].inc(num_generation_tokens)
+        metrics.histograms["iteration_tokens_total"].observe(num_prompt_tokens + num_generation_tokens)
         for name, (values, _) in _ITERATION.items():
             for value in getattr(iteration_stats, values):
-                self._histograms[name].observe(value)
+                metrics.histograms[name].observe(value)
         for request in iteration_stats.finished_requests:
-            self._success[request.finish_reason].inc()
+            metrics.success[request.finish_reason].inc()
             for name, (value, _) in _FINISHED.items():
-                self._histograms[name].observe(getattr(request, value))
+                metrics.histograms[name].observe(getattr(request, value))

@@ -72,9 +72,9 @@ class SchedulerStats:
     num_running_reqs: int = 0
     num_waiting_reqs: int = 0
     step_counter: int = 0
-    """For data parallelism; always 0."""
+    """Steps of the wave; set only in messages to the coordinator of several engine cores."""
     current_wave: int = 0
-    """For data parallelism; always 0."""
+    """The wave; set as `step_counter` is."""
     kv_cache_usage: float = 0.0
     """Share of the KV cache blocks in use, 0 to 1."""
     prefix_cache_stats: PrefixCacheStats = field(default_factory=PrefixCacheStats)

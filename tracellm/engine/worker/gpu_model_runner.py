@@ -124,15 +124,20 @@ class GPUModelRunner:
     @torch.inference_mode()
     def profile_run(self) -> None:
         """Run the largest possible step without a KV cache, and sample at random, to measure its peak memory."""
-        ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
+        hidden_states = self._dummy_run(self.max_num_tokens)
+        if isinstance(hidden_states, Tensor):
+            self._dummy_sampler_run(self.model.compute_logits(hidden_states[: self.max_num_reqs]))
+
+    @torch.inference_mode()
+    def _dummy_run(self, num_tokens: int) -> Tensor | IntermediateTensors:
+        """Compute a batch of tokens that belong to no request, without a KV cache; return the model's output."""
+        ids = torch.zeros(num_tokens, dtype=torch.int32, device=self.device)
         received = None
         if not self.pp_group.is_first_rank:
             config = self.model_config
             received = IntermediateTensors.zeros(len(ids), config.get_hidden_size(), config.dtype, self.device)
         with set_forward_context(None):
-            hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64), received)
-        if isinstance(hidden_states, Tensor):
-            self._dummy_sampler_run(self.model.compute_logits(hidden_states[: self.max_num_reqs]))
+            return self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64), received)
 
     def _dummy_sampler_run(self, logits: Tensor) -> None:
         """Sample from the logits and drop the tokens, without advancing the requests' random numbers."""

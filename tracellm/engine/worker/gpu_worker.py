@@ -38,10 +38,14 @@ class Worker:
 
         Args:
             vllm_config: the engine's.
-            local_rank: index among the workers of this machine, and of the worker's GPU.
+            local_rank: index among the engine core's workers on this machine. The attribute, the index of the GPU, also
+                counts the workers of the engine cores before it.
             rank: index among all workers.
             distributed_init_method: where several workers meet; see `init_distributed_environment`.
         """
+        parallel = vllm_config.parallel_config
+        if parallel.distributed_executor_backend != "ray":  # Ray gives each worker a GPU
+            local_rank += parallel.data_parallel_rank * parallel.world_size
         self.local_rank = local_rank
         self.rank = rank
         self.distributed_init_method = distributed_init_method
@@ -122,6 +126,10 @@ class Worker:
             pp_group.send_tensor_dict(output.tensors)
             return None
         return output
+
+    def execute_dummy_batch(self) -> None:
+        """Compute a token that belongs to no request, while another engine core has requests."""
+        self.model_runner._dummy_run(1)
 
     def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncModelRunnerOutput | None:
         """See `GPUModelRunner.sample_tokens`."""

@@ -57,7 +57,8 @@ def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, Attenti
     """
     if (space := os.environ.get("TRACELLM_CPU_KVCACHE_SPACE")) is not None:
         return _parse_cpu_space(space)
-    limit = min(_CPU_DEFAULT, _free_cpu_memory() // 2) // vllm_config.parallel_config.world_size
+    parallel = vllm_config.parallel_config
+    limit = min(_CPU_DEFAULT, _free_cpu_memory() // 2) // (parallel.world_size * parallel.data_parallel_size)
     if vllm_config.cache_config.num_gpu_blocks_override is not None:
         return limit
     groups = get_kv_cache_groups(vllm_config, kv_cache_spec)

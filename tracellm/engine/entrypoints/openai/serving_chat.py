@@ -80,6 +80,7 @@ class OpenAIServingChat(OpenAIServing):
                 request.to_sampling_params(max_tokens, self.default_sampling_params),
                 trace_headers=None if raw_request is None else self._get_trace_headers(raw_request.headers),
                 priority=request.priority,
+                data_parallel_rank=self._get_data_parallel_rank(raw_request),
             )
             result_generator = await after_first(self.engine_client.generate(**generate_arguments))
             arguments = (request, result_generator, request_id, self.models.model_name(), conversation, tokenizer)

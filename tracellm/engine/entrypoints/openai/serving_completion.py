@@ -71,6 +71,7 @@ class OpenAIServingCompletion(OpenAIServing):
                     request.to_sampling_params(max_tokens, self.default_sampling_params),
                     trace_headers=trace_headers,
                     priority=request.priority,
+                    data_parallel_rank=self._get_data_parallel_rank(raw_request),
                 )
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))

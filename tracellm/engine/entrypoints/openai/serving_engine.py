@@ -218,6 +218,7 @@ class OpenAIServing:
         *,
         trace_headers: Mapping[str, str] | None,
         priority: int,
+        data_parallel_rank: int | None,
     ) -> dict[str, Any]:
         """Return the arguments of `AsyncLLM.generate`.
 
@@ -232,6 +233,7 @@ class OpenAIServing:
             "request_id": request_id,
             "trace_headers": trace_headers,
             "priority": priority,
+            "data_parallel_rank": data_parallel_rank,
         }
 
     # -- headers ------------------------------------------------------------------------------------------------------
@@ -248,6 +250,15 @@ class OpenAIServing:
         if tracestate := headers.get("tracestate"):
             trace_headers["tracestate"] = tracestate[:512]  # the length that the standard requires to be propagated
         return trace_headers
+
+    @staticmethod
+    def _get_data_parallel_rank(raw_request: Request | None) -> int | None:
+        """Return the X-data-parallel-rank header, by which a router chooses the engine core; None if it is no number.
+
+        vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing._get_data_parallel_rank.
+        """
+        header = "" if raw_request is None else raw_request.headers.get("X-data-parallel-rank", "")
+        return int(header) if header.isdecimal() else None
 
     @staticmethod
     def _base_request_id(raw_request: Request | None, default: str | None = None) -> str:

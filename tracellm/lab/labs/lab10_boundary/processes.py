@@ -50,7 +50,7 @@ def _client() -> Any:
 
 def _end() -> None:
     """Kill the engine, so that the next case starts another."""
-    process = _clients.pop().resources.engine_manager.process
+    process = _clients.pop().resources.engine_manager.processes[0]
     process.kill()
 
 
@@ -123,7 +123,7 @@ def run_abort(case: Mapping[str, Any], client: Any = None) -> Any:
 def run_kill(case: Mapping[str, Any]) -> Any:
     """Kill the engine core with a request unfinished; return what each later call does."""
     client = _client()
-    process = client.resources.engine_manager.process
+    process = client.resources.engine_manager.processes[0]
     request_id, prompt, max_tokens = case["long"]
 
     def until_error() -> str:
