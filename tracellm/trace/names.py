@@ -247,6 +247,14 @@ CLIENT_RULE = _define(
     on=(*_MAKING_CLIENTS, "choose_client"),
 )
 
+_define = Group("Choice of an engine core", on=("DPLBAsyncMPClient.get_core_engine_for_request",))
+DATA_PARALLEL_RANK = _define("tracellm.data_parallel.rank", "int", "the engine core that a request is sent to")
+DATA_PARALLEL_LOADS = _define(
+    "tracellm.data_parallel.loads",
+    "int[]",
+    "4 x waiting + running requests of each engine core, as the client counts them",
+)
+
 _define = Group("Configuration, loading, memory", on=_LOADING)
 CONFIG = _define(
     "tracellm.config", "str[]", "settings of the engine, as `name=value`", on=("EngineArgs.create_engine_config",)

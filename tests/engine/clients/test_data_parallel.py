@@ -105,7 +105,7 @@ def test_a_request_goes_to_the_smallest_load(run: Run, llm: AsyncLLM) -> None:
     client, request = client_of(llm), llm.processor.process_inputs("1", "Hello", greedy(4))
     for counts, index in (([(0, 0)] * 2, 0), ([(1, 0), (0, 3)], 1), ([(1, 0), (0, 5)], 0), ([(0, 4), (1, 0)], 0)):
         client.lb_engines = list(counts)
-        assert client.get_core_engine_for_request(request) == index
+        assert client.get_core_engine_for_request(request) == client.core_engines[index]
     client.lb_engines = [(0, 0)] * 2
 
 

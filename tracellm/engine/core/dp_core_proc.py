@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from tracellm.engine.core.core import EngineCore
 from tracellm.engine.core.core_proc import EngineCoreProc
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
 from tracellm.engine.metrics.stats import SchedulerStats
@@ -94,7 +95,7 @@ class DPEngineCoreProc(EngineCoreProc):
         """Handle input and run a step, repeatedly, in step with the other engine cores."""
         while True:
             self._process_input_queue()
-            executed = self._process_engine_step()
+            executed = EngineCore.has_work(self) and self._process_engine_step()
             self._maybe_publish_request_counts()
             local_unfinished_reqs = self.scheduler.has_unfinished_requests()
             if not executed:

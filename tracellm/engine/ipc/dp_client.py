@@ -69,14 +69,14 @@ class DPLBAsyncMPClient(AsyncMPClient):
                 self.lb_engines = stats.counts or self.lb_engines
                 self.current_wave, self.engines_running = stats.current_wave, stats.engines_running
 
-    def get_core_engine_for_request(self, request: EngineCoreRequest) -> int:
-        """Return the index of the engine core for a request: its `data_parallel_rank`, or that of the smallest load.
+    def get_core_engine_for_request(self, request: EngineCoreRequest) -> bytes:
+        """Return the identity of the engine core for a request: its `data_parallel_rank`, or that of the smallest load.
 
         The load is 4 x waiting + running requests; of equal ones the first engine core gets the request.
         """
-        if request.data_parallel_rank is not None:
-            return request.data_parallel_rank
-        return min(range(len(self.lb_engines)), key=self._get_load)
+        if (index := request.data_parallel_rank) is None:
+            index = min(range(len(self.lb_engines)), key=self._get_load)
+        return self.core_engines[index]
 
     def _get_load(self, index: int) -> int:
         waiting, running = self.lb_engines[index]
@@ -92,9 +92,10 @@ class DPLBAsyncMPClient(AsyncMPClient):
         self.ensure_alive()
         self._update_stats()
         request.current_wave = self.current_wave
-        index = self.get_core_engine_for_request(request)
-        await self._send_input(EngineCoreRequestType.ADD, request, self.core_engines[index])
-        self.reqs_in_flight[request.request_id] = self.core_engines[index]
+        engine = self.get_core_engine_for_request(request)
+        await self._send_input(EngineCoreRequestType.ADD, request, engine)
+        self.reqs_in_flight[request.request_id] = engine
+        index = self.core_engines.index(engine)
         waiting, running = self.lb_engines[index]
         self.lb_engines[index] = (waiting + 1, running)
         if not self.engines_running:

@@ -18,10 +18,10 @@ from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
 
 __all__ = [
-    "CLIENTS",
     "client_inputs",
     "client_line",
     "client_rows",
+    "clients",
     "kv_line",
     "kv_rows",
     "load_line",
@@ -33,7 +33,7 @@ __all__ = [
     "ways_to_clients",
 ]
 
-CLIENTS = ("InprocClient", "SyncMPClient", "AsyncMPClient")
+_CLIENTS = ("InprocClient", "SyncMPClient", "AsyncMPClient")
 PHASES = {
     "schedule": "EngineCore._schedule",
     "execute": "EngineCore._execute_model",
@@ -49,7 +49,7 @@ def client_rows(choice: ClientChoice, lang: str, *, explain: bool = True) -> lis
     inputs = [f"{name} = {value}: {origin}" for name, value, origin in client_inputs(choice, lang)]
     rule = [
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
-        for client in reversed(CLIENTS)
+        for client in reversed(clients(choice))
     ]
     rows = [Row(text(lang, "client.inputs"), inputs), Row(text(lang, "client.rule"), rule)]
     if not explain:
@@ -59,7 +59,7 @@ def client_rows(choice: ClientChoice, lang: str, *, explain: bool = True) -> lis
         rows.append(Row(text(lang, "client.means"), [text(lang, key)]))
     switch = []
     code, command = ways_to_clients(choice)
-    for client in CLIENTS:
+    for client in clients(choice):
         if client != choice.choice:
             switch += [f"{client}: {code[client][0]}", f"{text(lang, 'client.or')} {command[client]}"]
     rows.append(Row(text(lang, "client.switch"), switch))
@@ -69,6 +69,11 @@ def client_rows(choice: ClientChoice, lang: str, *, explain: bool = True) -> lis
         files = [f"{file}: {', '.join(classes)}" for file, classes in classes_by_file.items()]
         rows.append(Row(text(lang, "client.vllm"), files))
     return rows
+
+
+def clients(choice: ClientChoice) -> tuple[str, ...]:
+    """Return the clients that the rule chooses from; the one of several engine cores only if it was chosen."""
+    return (*_CLIENTS, "DPLBAsyncMPClient") if choice.choice == "DPLBAsyncMPClient" else _CLIENTS
 
 
 def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:

@@ -331,6 +331,9 @@ class Console:
 
     def _engine_prefix(self) -> str:
         """Return the name of the engine of these steps, if there are several: each counts its own."""
+        process = self._last[self._engine].process
+        if process is not None and process.name.startswith("EngineCore_DP"):
+            return f"{process.name}: "
         if len(self._last) < 2:
             return ""
         return text(self._lang, "console.engine", number=[*self._last].index(self._engine) + 1)

@@ -69,7 +69,9 @@ SHORT_CHAIN = frozenset({
 TAKEN_IN = frozenset({
     "SyncMPClient.add_request",
     "AsyncMPClient.add_request_async",
+    "DPLBAsyncMPClient.add_request_async",
     "EngineCoreProc._handle_client_request",
+    "DPEngineCoreProc._handle_client_request",
     "Scheduler.add_request",
 })  # fmt: skip
 """The calls by which a request crosses the process boundary, on either side."""
@@ -92,6 +94,10 @@ OTHER_CHAINS = frozenset({
     "EngineCoreProc.process_input_sockets",
     "EngineCoreProc.process_output_sockets",
     "EngineCoreProc.run_busy_loop",
+    "DPEngineCoreProc.run_busy_loop",
+    "DPCoordinatorProc.process_input_socket",
+    "DPCoordinatorProc._send_start_wave",
+    "DPLBAsyncMPClient.get_core_engine_for_request",
     "SyncMPClient.process_outputs_socket",
     "AsyncMPClient.process_outputs_socket",
     "AsyncLLM.output_handler",
@@ -106,7 +112,9 @@ OTHER_CHAINS = frozenset({
     "InprocClient.add_request",
     "SyncMPClient.add_request",
     "AsyncMPClient.add_request_async",
+    "DPLBAsyncMPClient.add_request_async",
     "EngineCoreProc._handle_client_request",
+    "DPEngineCoreProc._handle_client_request",
     "EngineCoreProc.add_request",
     "Processor.process_inputs",
     "EngineCore.add_request",

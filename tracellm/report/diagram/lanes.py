@@ -19,7 +19,7 @@ Lane = tuple[int, str]
 LONG = frozenset({"loop", "coroutine", "async_generator"})
 """Kinds of calls whose parts are drawn where they happened. A plain generator's parts are its consumer's."""
 
-WAITS = frozenset({"SyncMPClient.get_output", "AsyncMPClient.get_output_async"})
+WAITS = frozenset({"SyncMPClient.get_output", "AsyncMPClient.get_output_async", "DPLBAsyncMPClient.get_output_async"})
 """Calls by which a client takes messages of the engine core, one each, in the order they came."""
 
 _WAITS_LONG = frozenset(

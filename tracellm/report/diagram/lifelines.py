@@ -180,7 +180,7 @@ class _Finder:
         name = next(name for of, name in self._processes.values() if of == number)
         shown = _shown(name)
         here = {key.name for key in order if key.process == number}
-        if "EngineCoreProc" in here:
+        if here & _ENGINE_CORES:
             return text(self._lang, "diagram.box.engine", name=shown)
         return text(self._lang, "diagram.box.client", name=shown) if here & _CLIENTS else shown
 
@@ -205,7 +205,8 @@ def _side(lifeline: _Lifeline) -> tuple[int, bool]:
     return lifeline.process, bool(lifeline.loop) == (lifeline.process == 0)
 
 
-_CLIENTS = {"SyncMPClient", "AsyncMPClient"}
+_CLIENTS = {"SyncMPClient", "AsyncMPClient", "DPLBAsyncMPClient"}
+_ENGINE_CORES = {"EngineCoreProc", "DPEngineCoreProc"}
 
 
 def _shown(name: str) -> str:

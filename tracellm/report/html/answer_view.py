@@ -5,11 +5,10 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
-from tracellm.report.console.boxes import CLIENTS
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.findings import Finding, findings
 from tracellm.report.facts.startup import ClientChoice, ModelLoad
-from tracellm.report.texts import text
+from tracellm.report.texts import text, texts
 from tracellm.report.wording.changes import held_reason
 from tracellm.report.wording.quantities import clip, duration, percent
 from tracellm.report.wording.request_names import RequestNames
@@ -63,7 +62,7 @@ def _lines(
     if client is not None:
         lines.append((text(lang, "answer.client"), visible(client.choice)))
         origin = next((one["origin"] for one in inputs if one["name"] == "multiprocess_mode"), "")
-        rule = text(lang, f"client.rule.{client.choice}") if client.choice in CLIENTS else ""
+        rule = text(lang, key) if (key := f"client.rule.{client.choice}") in texts(lang) else ""
         lines.append((text(lang, "answer.rule"), text(lang, "answer.because", rule=rule, origin=origin)))
     return lines
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
+from tracellm.report.console.boxes import client_inputs, clients, kv_rows, load_rows, real_vllm, ways_to_clients
 from tracellm.report.facts.counterparts import VLLM_VERSIONS, files_of
 from tracellm.report.facts.coverage import cost, dropped_calls, is_recorded, numbers_in
 from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
@@ -163,7 +163,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
                 "code": "\n".join(code[client]),
                 "command": command[client],
             }
-            for client in reversed(CLIENTS)
+            for client in reversed(clients(choice))
         ],
         "real": real_vllm(choice, lang),
         "files": [

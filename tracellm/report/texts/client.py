@@ -10,6 +10,7 @@ CODE = {
         "async for output in engine.generate(prompt, SamplingParams(), request_id):",
         "    ...",
     ),
+    "DPLBAsyncMPClient": ("engine = AsyncLLM(model=model, data_parallel_size=2)",),
 }
 """Script lines that choose each client."""
 
@@ -17,6 +18,7 @@ COMMAND = {
     "InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 tracellm run --explain SCRIPT",
     "SyncMPClient": "VLLM_ENABLE_V1_MULTIPROCESSING=1 tracellm run --explain SCRIPT",
     "AsyncMPClient": "tracellm serve --explain",
+    "DPLBAsyncMPClient": "tracellm serve --explain --data-parallel-size 2",
 }
 """Commands that choose each client without a change of the script; the variable is vLLM's own."""
 
@@ -31,10 +33,15 @@ VLLM_CODE = {
         "async for output in engine.generate(prompt, SamplingParams(), request_id):",
         "    ...",
     ),
+    "DPLBAsyncMPClient": ("engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model, data_parallel_size=2))",),
 }
 """Script lines for a real vLLM."""
 
-VLLM_COMMAND = {**COMMAND, "AsyncMPClient": "tracellm run --explain vllm serve MODEL"}
+VLLM_COMMAND = {
+    **COMMAND,
+    "AsyncMPClient": "tracellm run --explain vllm serve MODEL",
+    "DPLBAsyncMPClient": "tracellm run --explain vllm serve MODEL --data-parallel-size 2",
+}
 """Commands for a real vLLM."""
 
 VLLM_CLASSES = {
@@ -46,6 +53,10 @@ VLLM_CLASSES = {
     "AsyncMPClient": (
         *("AsyncLLM", "EngineCoreClient", "MPClient", "AsyncMPClient", "EngineCore", "EngineCoreProc"),
         *("launch_core_engines", "MsgpackEncoder", "MsgpackDecoder"),
+    ),
+    "DPLBAsyncMPClient": (
+        *("AsyncLLM", "EngineCoreClient", "MPClient", "AsyncMPClient", "DPAsyncMPClient", "DPLBAsyncMPClient"),
+        *("DPEngineCoreProc", "DPCoordinatorProc", "launch_core_engines", "MsgpackEncoder", "MsgpackDecoder"),
     ),
 }
 """Classes and functions of vLLM behind each client."""
@@ -72,6 +83,7 @@ EN = {
     "client.from.asyncio_mode.async": "AsyncLLM sets it to True; LLM is synchronous",
     "client.from.asyncio_mode": "LLM is synchronous; AsyncLLM sets both to True",
     "client.from.executor_class": "runs the model's workers; does not affect the choice",
+    "client.rule.DPLBAsyncMPClient": "multiprocess_mode and asyncio_mode and data_parallel_size > 1",
     "client.rule.AsyncMPClient": "multiprocess_mode and asyncio_mode",
     "client.rule.SyncMPClient": "multiprocess_mode and not asyncio_mode",
     "client.rule.InprocClient": "not multiprocess_mode and not asyncio_mode",
@@ -82,13 +94,19 @@ EN = {
     "client.means.AsyncMPClient": "The engine core runs in its own process (EngineCoreProc) and steps in a loop. "
     "Requests and outputs are sent over ZMQ sockets. The event loop of this process serves other requests while one "
     "waits.",
+    "client.means.DPLBAsyncMPClient": "Each of several engine cores runs in its own process (DPEngineCoreProc), with a "
+    "copy of the model. A request goes to the one with the smallest load, 4 x waiting + running requests. A "
+    "coordinator process publishes these numbers, and starts all engine cores when one of them gets a request.",
     "client.for.InprocClient": "Scripts and debugging: one process, one call stack.",
     "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing overlap with the engine core's steps.",
     "client.for.AsyncMPClient": "Servers: many concurrent requests, streamed outputs.",
+    "client.for.DPLBAsyncMPClient": "Servers with more requests than one engine core can serve.",
     "client.real": "In a real vLLM, 0.11 or later, VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default. A plain LLM() then "
     "gets a SyncMPClient.",
     "client.real.AsyncMPClient": "A real vLLM does the same: `vllm serve` and AsyncLLM always get an AsyncMPClient. A "
     "plain LLM() gets a SyncMPClient, because VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
+    "client.real.DPLBAsyncMPClient": "A real vLLM does the same. Later versions let engine cores step together only "
+    "for models with experts.",
     "client.real.SyncMPClient": "In a real vLLM, 0.11 or later, a plain LLM() gets this client: "
     "VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.from.multiprocess_mode.vllm": "VLLM_ENABLE_V1_MULTIPROCESSING, which is 1 unless set",
@@ -123,6 +141,7 @@ ZH = {
     "client.from.asyncio_mode.async": "AsyncLLM 将其设为 True；LLM 是同步接口",
     "client.from.asyncio_mode": "LLM 是同步接口；AsyncLLM 将两者都设为 True",
     "client.from.executor_class": "负责运行模型的 worker，不影响选择",
+    "client.rule.DPLBAsyncMPClient": "multiprocess_mode 且 asyncio_mode 且 data_parallel_size > 1",
     "client.rule.AsyncMPClient": "multiprocess_mode 且 asyncio_mode",
     "client.rule.SyncMPClient": "multiprocess_mode 且非 asyncio_mode",
     "client.rule.InprocClient": "非 multiprocess_mode 且非 asyncio_mode",
@@ -132,13 +151,19 @@ ZH = {
     "套接字发送请求，并等待每个 step 的输出。",
     "client.means.AsyncMPClient": "引擎核心在独立的进程（EngineCoreProc）中循环执行 step。请求和输出通过 ZMQ "
     "套接字传输。一个请求等待时，当前进程的事件循环继续处理其他请求。",
+    "client.means.DPLBAsyncMPClient": "有多个引擎核心，各自在独立的进程（DPEngineCoreProc）中运行，各有一份模型。"
+    "请求发给负载最小的引擎核心，负载 = 4 × 等待的请求数 + 运行的请求数。"
+    "协调进程发布这些数字，并在任一引擎核心收到请求时启动所有引擎核心。",
     "client.for.InprocClient": "脚本与调试：一个进程，一个调用栈。",
     "client.for.SyncMPClient": "离线批处理：分词和反分词与引擎核心并行。",
     "client.for.AsyncMPClient": "在线服务：大量并发请求，流式输出。",
+    "client.for.DPLBAsyncMPClient": "请求量超过单个引擎核心处理能力的在线服务。",
     "client.real": "真实的 vLLM（0.11 及以后）中，VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1，直接使用 LLM() 得到的是 "
     "SyncMPClient。",
     "client.real.AsyncMPClient": "真实的 vLLM 也是如此：`vllm serve` 和 AsyncLLM 总是得到 AsyncMPClient。直接使用 "
     "LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
+    "client.real.DPLBAsyncMPClient": "真实的 vLLM 也是如此。"
+    "后续版本只让带有专家层（MoE）的模型的引擎核心同步执行 step。",
     "client.real.SyncMPClient": "真实的 vLLM（0.11 及以后）中，直接使用 LLM() 得到的就是这个客户端："
     "VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.from.multiprocess_mode.vllm": "来自环境变量 VLLM_ENABLE_V1_MULTIPROCESSING，未设置时为 1",

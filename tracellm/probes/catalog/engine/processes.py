@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from tracellm.probes.catalog.entries import argument, ours_only, plain
+from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.context.traceparent import HEADER
 from tracellm.probes.wrapping.probe import Entry
@@ -70,6 +70,15 @@ def _client(
         names.ARGUMENTS: [*flags, f"executor_class={name}"],
     }
     return attributes if client is None else {**attributes, names.RESULT: type(client).__name__}
+
+
+def _capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the choice of an engine core, and the loads as the client counts them."""
+    client = args[0]
+    return {
+        names.DATA_PARALLEL_RANK: client.core_engines.index(result),
+        names.DATA_PARALLEL_LOADS: [4 * waiting + running for waiting, running in client.lb_engines],
+    }
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
@@ -206,6 +215,9 @@ _CLIENT = "ipc.core_client:EngineCoreClient"
 _BASE, _SYNC, _ASYNC = "ipc.mp_client:MPClient", "ipc.mp_client:SyncMPClient", "ipc.mp_client:AsyncMPClient"
 _MANAGER = "ipc.launch:CoreEngineProcManager"
 _PROC = "core.core_proc:EngineCoreProc"
+_DP_CLIENT = "ipc.dp_client:DPLBAsyncMPClient"
+_DP_PROC = "core.dp_core_proc:DPEngineCoreProc"
+_COORDINATOR = "ipc.coordinator:DPCoordinatorProc"
 _QUEUE = "distributed.message_queue:MessageQueue"
 _GROUP = "distributed.parallel_state:GroupCoordinator"
 _API = "entrypoints.openai.api_server:"
@@ -232,6 +244,11 @@ _CLIENTS = (
     *plain("step", _ASYNC, "get_output_async", "abort_requests_async"),
     *ours_only("request", _SYNC, "process_outputs_socket", loop=True),
     *ours_only("request", _ASYNC, "process_outputs_socket", loop=True),
+    *ours_only("request", _DP_CLIENT, "add_request_async", "abort_requests_async"),
+    *ours_only("step", _DP_CLIENT, "get_output_async"),
+    *vllm_only("request", "v1.engine.core_client:DPAsyncMPClient", "add_request_async"),
+    *vllm_only("request", "v1.engine.core_client:DPLBAsyncMPClient", "abort_requests_async"),
+    *plain("request", _DP_CLIENT, "get_core_engine_for_request", record=_capture_engine),
     *plain("request", _BASE, "shutdown", inherited=True),
     *ours_only("request", "ipc.mp_client:BackgroundResources", "died_by_itself"),
     *ours_only("step", _MANAGER, "close"),
@@ -248,6 +265,12 @@ _CORE_PROCESS = (
     *plain("request", _PROC, "process_input_sockets", "process_output_sockets", loop=True),
     *plain("request", _PROC, "_send_engine_dead"),
     *ours_only("request", _PROC, "shutdown"),
+    *plain("request", _DP_PROC, "run_busy_loop", loop=True),
+    *plain("request", _DP_PROC, "_handle_client_request", "add_request"),
+    *plain("step", _DP_PROC, "execute_dummy_batch", "_has_global_unfinished_reqs", "_maybe_publish_request_counts"),
+    *plain("request", _COORDINATOR, "process_input_socket", loop=True),
+    *ours_only("request", _COORDINATOR, "_handle_first_request", "_handle_outputs", "_publish_stats"),
+    *plain("request", _COORDINATOR, "_send_start_wave"),
     *ours_only("step", _QUEUE, "enqueue", capture=partial(_capture_queue, "send"), attributes=_message),
     *ours_only("step", _QUEUE, "deserialize", capture=partial(_capture_queue, "receive"), attributes=_message),
     *ours_only("step", _GROUP, "send_tensor_dict", capture=partial(_capture_tensors, "send"), attributes=_message),
