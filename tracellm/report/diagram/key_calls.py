@@ -311,6 +311,8 @@ def _first_steps(roots: Iterable[Node]) -> dict[int, _Section]:
 def _section_below(node: Node, is_head: bool, section: _Section, first: dict[int, _Section]) -> _Section:
     if node.kind == "steps":
         return first.get(id(node)) or ("head" if is_head else "later")
+    if node.kind == "call" and node.span.name == "DPEngineCoreProc.execute_dummy_batch":
+        return "later"  # its calls are those of a step, for no request
     return "later" if section == "head" else section
 
 
