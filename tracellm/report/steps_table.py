@@ -145,7 +145,8 @@ def engine_of(row: StepRow, lang: str) -> str:
     process = row.steps[0].span.process
     if not row.engine or process is None:
         return ""
-    return text(lang, "steps.engine", number=row.engine, name=visible(process.name), pid=process.pid)
+    key = "steps.engine.core" if process.name.startswith("EngineCore_DP") else "steps.engine"
+    return text(lang, key, number=row.engine, name=visible(process.name), pid=process.pid)
 
 
 def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
