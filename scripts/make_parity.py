@@ -43,8 +43,8 @@ GROUPS: dict[str, tuple[str, str]] = {
     "seeded": ("random sampling with seeds", "带种子的随机采样"),
     "processors": ("penalties, bias, allowed tokens, bad words", "惩罚、偏置、允许的 token、禁用词"),
     "logprobs": ("log probabilities, of prompts too", "对数概率，包括提示的"),
-    "tensor": ("two workers that share the layers", "两个共享各层的工作进程"),
-    "pipeline": ("two or three pipeline stages, several steps under way", "两或三个流水线阶段，多个步同时进行"),
+    "tensor": ("two workers that share the layers", "两个 worker 共同计算每一层"),
+    "pipeline": ("two or three pipeline stages, several steps under way", "两个或三个流水线 stage，多个步同时进行"),
     "policies": ("the scheduler alone, under every policy", "单独的调度器，各种策略"),
     "windows": ("the scheduler alone, with sliding windows", "单独的调度器，滑动窗口"),
 }
