@@ -76,6 +76,8 @@ def test_every_worker_executes_every_step(explained: Explained) -> None:
         assert {caller.parent_span_id for caller in of_workers} >= {step.span.span_id for step in scheduled}
         callers.append([caller.span_id for caller in of_workers])
     assert callers[0] == callers[1]
+    for step in scheduled:
+        assert {token.request_id for token in step.sampled} == {one.request_id for one in step.requests}
     sampled: dict[str, list[int]] = {}
     for step in scheduled:
         for token in step.sampled:

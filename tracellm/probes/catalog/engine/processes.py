@@ -138,6 +138,7 @@ def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts:
 
 
 def message_attributes(facts: Any) -> dict[str, Any]:
+    """Return the attributes of a sent or received message."""
     operation, kind, message_id, num_bytes, frames, *system = facts
     size = f"{num_bytes} bytes"
     attributes = {names.ARGUMENTS: [f"obj={kind}"], names.RESULT: size}
