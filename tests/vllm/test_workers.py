@@ -10,6 +10,8 @@ import pytest
 
 from scripts.vllm_runs import ROOT
 from tests.real_vllm import in_vllm, vllm_version
+from tests.vllm.workers_work import MODEL, PARAMS, PROMPTS
+from tracellm import LLM, SamplingParams
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -28,7 +30,8 @@ class Explained:
         script = Path(__file__).parent / "workers_work.py"
         explain = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", folder / "run"]
         one_thread = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        done = in_vllm([*explain, script, size, self.tokens_file], ROOT, **one_thread)
+        of_this_tree = {"PYTHONPATH": str(ROOT)}  # in the workers too
+        done = in_vllm([*explain, script, size, self.tokens_file], ROOT, **one_thread, **of_this_tree)
         assert done.returncode == 0, done.stderr[-3000:]
         self.run = RunFolder.open(folder / "run")
 
@@ -103,3 +106,13 @@ def test_sums_and_messages_are_recorded(explained: Explained) -> None:
         ids = [[span.attributes[names.MESSAGE_ID] for span in calls] for calls in (sent[0], received[1])]
         assert ids[0] == ids[1] == [f"TENSORS 0 -> 1 {count}" for count in range(1, forwards + 1)]
         assert (sent[1], received[0]) == ([], [])
+
+
+def test_tracellm_gives_the_same_tokens(explained: Explained) -> None:
+    """Tracellm's workers give the tokens of vLLM's, greedily and in float32."""
+    llm = LLM(MODEL, max_model_len=256, dtype="float32", **{explained.size: 2})
+    try:
+        outputs = llm.generate(PROMPTS, SamplingParams(**PARAMS), use_tqdm=False)
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+    assert [output.outputs[0].token_ids for output in outputs] == explained.tokens

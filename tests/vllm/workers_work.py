@@ -7,13 +7,14 @@ import json
 import sys
 from pathlib import Path
 
-from vllm import LLM, SamplingParams
-
-MODEL = Path(__file__).parents[2] / "tracellm" / "tiny"
+MODEL = str(Path(__file__).parents[2] / "tracellm" / "tiny")
+PROMPTS = ["Hello, my name is", "The capital of France is", "The largest ocean is"]
+PARAMS = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
 
 if __name__ == "__main__":
+    from vllm import LLM, SamplingParams
+
     size, file = sys.argv[1:]
-    llm = LLM(str(MODEL), max_model_len=256, dtype="float32", enforce_eager=True, block_size=32, **{size: 2})
-    prompts = ["Hello, my name is", "The capital of France is", "The largest ocean is"]
-    outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=6, ignore_eos=True), use_tqdm=False)
+    llm = LLM(MODEL, max_model_len=256, dtype="float32", enforce_eager=True, block_size=32, **{size: 2})
+    outputs = llm.generate(PROMPTS, SamplingParams(**PARAMS), use_tqdm=False)
     Path(file).write_text(json.dumps([output.outputs[0].token_ids for output in outputs]), encoding="utf-8")
