@@ -6,10 +6,11 @@ Its arguments are the name of the size that is 2, and a file for the tokens.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 MODEL = str(Path(__file__).parents[2] / "tracellm" / "tiny")
 PROMPTS = ["Hello, my name is", "The capital of France is", "The largest ocean is"]
-PARAMS = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
+PARAMS: dict[str, Any] = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
 
 if __name__ == "__main__":
     from vllm import LLM, SamplingParams

@@ -51,8 +51,10 @@ class RecordedTokens(Executor):
     tokens: dict[str, list[int]]
     prompts: dict[str, int]
 
+    step: SchedulerOutput
+
     def _init_executor(self) -> None:
-        self.step: SchedulerOutput | None = None
+        """Start nothing."""
 
     def collective_rpc(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
