@@ -50,7 +50,7 @@ class RecordedTokens(Executor):
 
     tokens: dict[str, list[int]]
     prompts: dict[str, int]
-
+    """Lengths of the prompts."""
     step: SchedulerOutput
 
     def _init_executor(self) -> None:
