@@ -82,7 +82,7 @@ def test_every_worker_executes_every_step(explained: Explained) -> None:
     assert callers[0] == callers[1]
     for step in scheduled:
         assert {token.request_id for token in step.sampled} == {one.request_id for one in step.requests}
-    sampled: dict[str, list[int]] = {}
+    sampled: dict[str, list[int | None]] = {}
     for step in scheduled:
         for token in step.sampled:
             sampled.setdefault(token.request_id.partition("-")[0], []).append(token.token_id)
