@@ -43,6 +43,8 @@ GROUPS: dict[str, tuple[str, str]] = {
     "seeded": ("random sampling with seeds", "带种子的随机采样"),
     "processors": ("penalties, bias, allowed tokens, bad words", "惩罚、偏置、允许的 token、禁用词"),
     "logprobs": ("log probabilities, of prompts too", "对数概率，包括提示的"),
+    "tensor": ("two workers that share the layers", "两个 worker 共同计算每一层"),
+    "pipeline": ("two or three pipeline stages, several steps under way", "两个或三个流水线 stage，多个步同时进行"),
     "policies": ("the scheduler alone, under every policy", "单独的调度器，各种策略"),
     "windows": ("the scheduler alone, with sliding windows", "单独的调度器，滑动窗口"),
 }
@@ -52,8 +54,9 @@ ALL = {"en": "**all**", "zh": "**合计**"}
 def recordings() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Return every group with its cases."""
     yield "scheduler", cases.scheduler_cases()
-    for group in [group for group in GROUPS if any(case["group"] == group for case in cases.engine_cases())]:
-        yield group, [case for case in cases.engine_cases() if case["group"] == group]
+    engines = [*cases.engine_cases(), *cases.worker_cases()]
+    for group in [group for group in GROUPS if any(case["group"] == group for case in engines)]:
+        yield group, [case for case in engines if case["group"] == group]
     yield "policies", cases.policy_cases()
     yield "windows", cases.window_cases()
 
@@ -104,8 +107,9 @@ def table(lang: str, of: list[tuple[str, int, Tally]]) -> str:
 
 
 def whole_engines(of: list[tuple[str, int, Tally]]) -> Tally:
-    """Return the comparisons of whole engines, without the scheduler's own recordings."""
-    return sum((tally for name, _, tally in of if name not in ("policies", "windows", "all")), Tally())
+    """Return the comparisons of whole engines of one worker, without the scheduler's own recordings."""
+    left_out = ("tensor", "pipeline", "policies", "windows", "all")
+    return sum((tally for name, _, tally in of if name not in left_out), Tally())
 
 
 def put_into(page: Path, tables: dict[str, str]) -> None:

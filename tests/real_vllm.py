@@ -18,7 +18,7 @@ from filelock import FileLock
 from scripts.vllm_runs import record_script
 from scripts.vllm_server import GUARD, completed
 
-__all__ = ["InOneProcess", "ask_vllm", "in_one_process", "in_vllm", "require_vllm", "two_processes"]
+__all__ = ["InOneProcess", "ask_vllm", "in_one_process", "in_vllm", "require_vllm", "two_processes", "vllm_version"]
 
 _ROOT = Path(__file__).parents[1]
 _USUAL = _ROOT / ".venv-vllm" / "bin" / "python"
@@ -33,6 +33,13 @@ def require_vllm() -> Path:
     if not python.exists():
         pytest.skip(f"there is no real vLLM at {python}: scripts/install-vllm.sh makes one")
     return python
+
+
+def vllm_version() -> str:
+    """Return its version from its package's folder; empty if there is none."""
+    packages = Path(os.environ.get("TRACELLM_VLLM_PYTHON", _USUAL)).parents[1]
+    found = next(packages.glob("lib/python3*/site-packages/vllm-*.dist-info"), None)
+    return "" if found is None else found.stem.removeprefix("vllm-")
 
 
 def in_vllm(arguments: Sequence[Any], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

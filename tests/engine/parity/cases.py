@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["engine_cases", "mm_cases", "policy_cases", "scheduler_cases", "window_cases"]
+__all__ = ["engine_cases", "mm_cases", "policy_cases", "scheduler_cases", "window_cases", "worker_cases"]
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 Json = dict[str, Any]
@@ -16,6 +16,13 @@ Json = dict[str, Any]
 def engine_cases() -> list[Json]:
     """Return the cases of whole engines; `recorded` is the expected result of `drive.run_case`."""
     with gzip.open(FIXTURES / "engine-cases.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@cache
+def worker_cases() -> list[Json]:
+    """Return the cases of engines with several workers, in the form of `engine_cases`."""
+    with gzip.open(FIXTURES / "worker-cases.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 

@@ -39,7 +39,10 @@ def make_llm(library: Library, case: Json) -> Any:
 def run_case(library: Library, case: Json) -> list[Json]:
     """Run all batches of a workload on one engine, and return the record of each."""
     llm = make_llm(library, case)
-    return [run_batch(library, llm, batch) for batch in case["batches"]]
+    try:
+        return [run_batch(library, llm, batch) for batch in case["batches"]]
+    finally:
+        llm.llm_engine.engine_core.shutdown()
 
 
 def run_batch(library: Library, llm: Any, batch: Json, watch_llm: Any = None) -> Json:
@@ -95,6 +98,7 @@ def record_step(scheduler: Any, output: Any) -> Json:
         if block_ids
     }
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    new_token_ids = dict(zip(cached.req_ids, map(list, cached.new_token_ids), strict=False))  # of pipelines only
     return {
         "scheduled": dict(output.num_scheduled_tokens),
         "new": [[new.req_id, new.num_computed_tokens] for new in output.scheduled_new_reqs],
@@ -107,6 +111,7 @@ def record_step(scheduler: Any, output: Any) -> Json:
         "running": [request.request_id for request in scheduler.running],
         "waiting": [request.request_id for request in scheduler.waiting],
         "free_blocks": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+        **({"new_token_ids": new_token_ids} if new_token_ids else {}),
     }
 
 

@@ -156,8 +156,8 @@ class EngineCore:
     ) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
         """Run one step under asynchronous scheduling or pipeline parallelism: launch a step, then process the oldest.
 
-        While the queue is not full, a step returns without outputs. vLLM does so only if the device is still busy; here
-        every run makes the same steps.
+        While the queue is not full, a step returns without outputs. vLLM does so only if the oldest step is not done.
+        Under its MultiprocExecutor, no step is done before it is awaited, so the steps are the same as here.
 
         Returns:
             The outputs of the oldest step, as in `step_fn`; and whether the model was executed in either step.

@@ -48,6 +48,18 @@ ENTRIES = (
         capture=_capture_collective,
         attributes=_collective,
     ),
+    *(
+        entry
+        for name in ("all_reduce", "all_gather")  # what they call with more than one worker, compiled or not
+        for entry in vllm_only(
+            "kernel",
+            "distributed.parallel_state:GroupCoordinator",
+            f"_{name}_out_place",
+            span_name=f"GroupCoordinator.{name}",
+            capture=_capture_collective,
+            attributes=_collective,
+        )
+    ),
     *vllm_only("kernel", "model_executor.layers.linear:*Linear", "forward"),
     *vllm_only("layer", "model_executor.custom_op:CustomOp", "forward"),  # RMSNorm, RotaryEmbedding, SiluAndMul, ...
     *vllm_only(

@@ -18,7 +18,7 @@ from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "message_attributes"]
 
 # -- the choice of a client -------------------------------------------------------------------------------------------
 
@@ -146,7 +146,8 @@ def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts:
         span.attributes[names.MESSAGE_STEP] = step
 
 
-def _message(facts: Any) -> dict[str, Any]:
+def message_attributes(facts: Any) -> dict[str, Any]:
+    """Return the attributes of a sent or received message."""
     operation, kind, message_id, num_bytes, frames, *system = facts
     size = f"{num_bytes} bytes"
     attributes = {names.ARGUMENTS: [f"obj={kind}"], names.RESULT: size}
@@ -225,7 +226,7 @@ _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
 _COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
 _ENTRY = "entrypoints.launchers.api_server.entry:"
-_SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": _message, "observe": _complete_sent}
+_SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": message_attributes, "observe": _complete_sent}
 
 _CLIENTS = (
     *plain("request", _CLIENT, "make_client", record=_capture_make_client, even_if_raises=True),
@@ -271,13 +272,21 @@ _CORE_PROCESS = (
     *plain("request", _COORDINATOR, "process_input_socket", loop=True),
     *ours_only("request", _COORDINATOR, "_handle_first_request", "_handle_outputs", "_publish_stats"),
     *plain("request", _COORDINATOR, "_send_start_wave"),
-    *ours_only("step", _QUEUE, "enqueue", capture=partial(_capture_queue, "send"), attributes=_message),
-    *ours_only("step", _QUEUE, "deserialize", capture=partial(_capture_queue, "receive"), attributes=_message),
-    *ours_only("step", _GROUP, "send_tensor_dict", capture=partial(_capture_tensors, "send"), attributes=_message),
+    *ours_only("step", _QUEUE, "enqueue", capture=partial(_capture_queue, "send"), attributes=message_attributes),
+    *ours_only(
+        "step", _QUEUE, "deserialize", capture=partial(_capture_queue, "receive"), attributes=message_attributes
+    ),
+    *ours_only(
+        "step", _GROUP, "send_tensor_dict", capture=partial(_capture_tensors, "send"), attributes=message_attributes
+    ),
     *ours_only("step", _GROUP, "recv_tensor_dict", "recv_object"),
-    *ours_only("step", _GROUP, "recv_tensors", capture=partial(_capture_tensors, "receive"), attributes=_message),
+    *ours_only(
+        "step", _GROUP, "recv_tensors", capture=partial(_capture_tensors, "receive"), attributes=message_attributes
+    ),
     *plain("step", "ipc.serial_utils:MsgpackEncoder", "encode", "encode_into", **_SENT),
-    *plain("step", "ipc.serial_utils:MsgpackDecoder", "decode", capture=_capture_received, attributes=_message),
+    *plain(
+        "step", "ipc.serial_utils:MsgpackDecoder", "decode", capture=_capture_received, attributes=message_attributes
+    ),
 )
 
 _SERVER = (

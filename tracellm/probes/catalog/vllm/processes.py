@@ -4,9 +4,12 @@ vLLM: vllm/v1/engine/core_client.py, utils.py, async_llm.py, vllm/v1/executor/mu
 """
 
 import sys
+from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from tracellm.probes.catalog.engine.processes import message_attributes
 from tracellm.probes.catalog.entries import argument, vllm_only
 from tracellm.probes.context.call_context import (
     CALL,
@@ -90,7 +93,29 @@ def attach_call_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     return ((args[0], remote, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "method": remote})
 
 
+# -- pipeline stages: tensors from one worker to the next -------------------------------------------------------------
+
+_num_messages: Counter[tuple[str, int, int]] = Counter()
+"""Messages of this process so far, by group, sender and receiver; both ends count the same ones."""
+
+
+def _capture_tensors(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the tensors that a pipeline stage sends to the next one, as for tracellm's engine."""
+    group = args[0]
+    if operation == "send":
+        tensors, peer = argument(args, kwargs, 1, "tensor_dict"), argument(args, kwargs, 2, "dst")
+        ends = (group.rank, group.next_rank if peer is None else group.ranks[peer])
+    else:
+        tensors, peer = result[0] if isinstance(result, tuple) else result, argument(args, kwargs, 1, "src")
+        ends = (group.prev_rank if peer is None else group.ranks[peer], group.rank)
+    sizes = [value.nbytes for value in (tensors or {}).values() if hasattr(value, "nbytes")]
+    _num_messages[counted := (group.unique_name, *ends)] += 1
+    message_id = f"TENSORS {ends[0]} -> {ends[1]} {_num_messages[counted]}"
+    return operation, "TENSORS", message_id, sum(sizes), len(sizes), "torch.distributed"
+
+
 _CLIENT = "v1.engine.core_client"
+_GROUP = "distributed.parallel_state:GroupCoordinator"
 _MANAGER = "v1.engine.utils:CoreEngineProcManager"
 _RENDERER = "renderers.online_renderer:OnlineRenderer"
 
@@ -117,6 +142,17 @@ ENTRIES = (
     *vllm_only("request", "v1.engine.core:DPEngineCoreProc", "run_busy_loop", loop=True),
     *vllm_only("request", "v1.engine.core:EngineCore", "shutdown"),
     *vllm_only("request", "v1.executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
+    *(
+        Entry(
+            f"vllm.{_GROUP}.i{name}",
+            "step",
+            partial(_capture_tensors, operation),
+            message_attributes,
+            span_name=f"GroupCoordinator.{name}",
+            other_targets=(f"vllm.{_GROUP}.{name}",),  # calls the first one, where a version has it
+        )
+        for name, operation in (("send_tensor_dict", "send"), ("recv_tensor_dict", "receive"))
+    ),
     *vllm_only(
         "request",
         "entrypoints.launchers.api_server.entry:",

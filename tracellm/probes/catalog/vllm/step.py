@@ -299,15 +299,22 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
         "ended": ours.finished_requests(outputs),
         "outputs_made": ours.outputs_times(outputs),
         "tokens": tokens,
+        "of_a_step": bool(scheduled),
         "shape": (count, args[0].vllm_config.model_config.get_vocab_size()) if count and one_each else (),
     }
 
 
 def _complete_step(tracker: RequestTracker, span: Span, returned: Any, child_facts: dict[str, Any]) -> None:
-    """Complete the span as for tracellm's engine; tokens whose sampling was not recorded here have no probabilities."""
+    """Complete the span as for tracellm's engine.
+
+    Tokens whose sampling was not recorded here are from other processes: they have no probabilities, and may be of an
+    earlier step.
+    """
     child_facts.setdefault("logits_shape", child_facts.get("shape", ()))
     ours.complete_step(tracker, span, returned, child_facts)
     if "sampled" not in child_facts and "tokens" in child_facts:
+        if child_facts["of_a_step"] and (output_of := tracker.output_of(False, {"late": True})) != tracker.steps:
+            span.attributes[names.STEP_OUTPUT_OF] = output_of
         rows = [(request_id, token) for request_id, *tokens in child_facts["tokens"] for token in tokens]
         span.attributes[names.STEP_SAMPLED] = [request_id for request_id, _ in rows]
         span.attributes[names.STEP_SAMPLED_IDS] = [token for _, token in rows]
