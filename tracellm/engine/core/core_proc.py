@@ -25,7 +25,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,6 @@ from tracellm.engine.ipc.messages import (
     UtilityResult,
 )
 from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
-from tracellm.engine.ipc.spawn import end_with_parent
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
@@ -253,7 +251,6 @@ class EngineCoreProc(EngineCore):
         signal.signal(signal.SIGTERM, handle_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by `CoreEngineProcManager.start`
-        end_with_parent(partial(remove_socket_directory, directory))
         try:
             engine_core = cls(**settings)
             if shutdown_requested:
