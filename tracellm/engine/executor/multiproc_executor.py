@@ -40,7 +40,7 @@ from tracellm.engine.executor.distributed_executor import (
     run_method,
     serialize,
 )
-from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, sigint_blocked
+from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, exit_silently, sigint_blocked
 from tracellm.engine.worker.worker_base import WorkerWrapperBase
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int, d
     """Run a worker; the main function of its process. `directory` is removed if the executor's process dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the executor's process handles Ctrl-C
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda signum, frame: exit_silently())
     end_with_parent(partial(shutil.rmtree, directory, ignore_errors=True))
     import_libraries("torch")
     import torch

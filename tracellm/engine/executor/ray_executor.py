@@ -166,8 +166,10 @@ class RayDistributedExecutor(DistributedExecutor):
         try:
             data: bytes | None = self.ray.get(reference)
         except self.ray.exceptions.RayActorError:
-            message = f"The worker of {worker} died, and the engine ends with it. Make a new engine."
-            return True, EngineDeadError(message)
+            return True, EngineDeadError(
+                f"The worker of {worker} died, or its machine is out of reach, and the engine ends with it. Make a new "
+                "engine."
+            )
         except self.ray.exceptions.RayError as error:
             return error_response(error)
         if data is None:
