@@ -52,8 +52,7 @@ class EngineCore:
     """
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
-        self.vllm_config = vllm_config
-        self.log_stats = log_stats
+        self.vllm_config, self.log_stats = vllm_config, log_stats
         self.model_executor = executor_class(vllm_config)  # loads the model
         with self.model_executor.aborted_on_error():
             self.kv_cache_config = self._initialize_kv_caches(vllm_config)

@@ -40,7 +40,7 @@ from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import CudaGraphs, get_capture_sizes, get_eager_reason, make_decode_forward
 from tracellm.engine.worker.encoder_runner import EncoderRunner
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
-from tracellm.engine.worker.memory import explain_large_steps, explain_out_of_memory
+from tracellm.engine.worker.memory import explain_large_steps
 from tracellm.engine.worker.model_runner_inputs import ExecuteModelState, PreparedInputs
 from tracellm.engine.worker.model_runner_output import (
     EMPTY_MODEL_RUNNER_OUTPUT,
@@ -165,11 +165,7 @@ class GPUModelRunner:
                 device=self.device,
             )
         self.attn_metadata_builders = attn_utils.init_attn_backend(self.model, kv_cache_config)
-        with explain_out_of_memory(
-            f"a KV cache of {kv_cache_config.num_blocks} blocks",
-            "lower `kv_cache_memory_bytes`, `num_gpu_blocks_override` or `gpu_memory_utilization`",
-        ):
-            self.kv_caches = attn_utils.init_kv_cache(self.model, kv_cache_config, self.device)
+        self.kv_caches = attn_utils.init_kv_cache(self.model, kv_cache_config, self.device)
 
     def prefault_kv_cache(self) -> None:
         """Write to the whole KV cache, so that the system provides its memory now; CUDA has done so already."""
