@@ -38,7 +38,8 @@ def engines() -> Iterator[dict[str, LLM]]:
 def test_logprobs_equal_those_of_one_worker(kind: str, engines: dict[str, LLM]) -> None:
     """Logprobs of sampled tokens differ by less than 1e-5 in float32; others, also in chunks, by rounding."""
     params = SamplingParams(temperature=0, max_tokens=8, logprobs=3, prompt_logprobs=2, ignore_eos=True)
-    one, several = (engines[name].generate(PROMPTS, params, use_tqdm=False) for name in ("one", kind))
+    outputs: Any = [engines[name].generate(PROMPTS, params, use_tqdm=False) for name in ("one", kind)]
+    one, several = outputs
     for expected, output in zip(one, several, strict=True):
         assert output.outputs[0].token_ids == expected.outputs[0].token_ids
         for token, wanted, logprobs in zip(
@@ -56,7 +57,11 @@ def test_logprobs_equal_those_of_one_worker(kind: str, engines: dict[str, LLM]) 
 
 def test_a_pipeline_follows_grammars(engines: dict[str, LLM]) -> None:
     """Structured outputs of several requests at once have their forms, and the tokens of one worker."""
-    forms = [{"choice": ["red", "green"]}, {"regex": "[0-9]{4}"}, {"regex": '\\{"ok": (true|false)\\}'}]
+    forms: list[dict[str, Any]] = [
+        {"choice": ["red", "green"]},
+        {"regex": "[0-9]{4}"},
+        {"regex": '\\{"ok": (true|false)\\}'},
+    ]
     params = [
         SamplingParams(temperature=0, max_tokens=20, structured_outputs=StructuredOutputsParams(**form))
         for form in forms
@@ -82,7 +87,7 @@ def test_a_request_is_aborted_while_its_step_is_in_flight(engines: dict[str, LLM
     while not any("1" in step.num_scheduled_tokens for _, step in core.batch_queue):
         engine.step()
     engine.abort_request(["1"])
-    found = {}
+    found: dict[str, Any] = {}
     while engine.has_unfinished_requests():
         found |= {output.request_id: output.outputs[0].token_ids for output in engine.step()}
     while core.has_work():

@@ -88,7 +88,7 @@ def test_a_killed_actor(start: Callable[..., LLM]) -> None:
 def test_a_lost_machine(start: Callable[..., LLM]) -> None:
     """The error names the rank on a machine whose Ray is killed while a step runs, and every worker ends."""
     address, num_cpus = ray.get_runtime_context().gcs_address, ray.cluster_resources()["CPU"]
-    command = [Path(sys.executable).with_name("ray"), "start", f"--address={address}", "--num-cpus=1", "--block"]
+    command = [str(Path(sys.executable).with_name("ray")), "start", f"--address={address}", "--num-cpus=1", "--block"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as machine:
         try:
             wait_until(lambda: ray.cluster_resources()["CPU"] == num_cpus + 1, "the second machine")
