@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import ray
 
 from tests.engine.executor.test_multiproc_executor import PROMPT, SETTINGS, are_gone
-from tests.faults.processes import wait_until
+from tests.faults.processes import HANG_GUARD, Server, children_of, command_of, wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.executor.ray_executor import RayDistributedExecutor
@@ -83,6 +85,67 @@ def test_a_killed_actor(start: Callable[..., LLM]) -> None:
         llm.generate(PROMPT, PARAMS, use_tqdm=False)
 
 
+def test_a_lost_machine(start: Callable[..., LLM]) -> None:
+    """The error names the rank on a machine whose Ray is killed while a step runs, and every worker ends."""
+    address, num_cpus = ray.get_runtime_context().gcs_address, ray.cluster_resources()["CPU"]
+    command = [str(Path(sys.executable).with_name("ray")), "start", f"--address={address}", "--num-cpus=1", "--block"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as machine:
+        try:
+            wait_until(lambda: ray.cluster_resources()["CPU"] == num_cpus + 1, "the second machine")
+            occupied = ray.util.placement_group([{"CPU": num_cpus - 1}])
+            assert occupied.wait(HANG_GUARD)  # one processor is left on each machine
+            llm = start(tensor_parallel_size=2, distributed_executor_backend="ray")
+            workers = executor_of(llm).workers
+            raylet = next(pid for pid, name in children_of(machine.pid).items() if "raylet/raylet" in name)
+            (lost,) = [worker for worker in workers if worker.pid in children_of(raylet)]
+            (other,) = [worker for worker in workers if worker is not lost]
+            os.kill(other.pid, signal.SIGSTOP)  # the step cannot end
+            os.kill(raylet, signal.SIGKILL)
+            with pytest.raises(EngineDeadError, match=rf"rank {lost.rank} \(.*\) died, or its machine is out of reach"):
+                llm.generate(PROMPT, PARAMS, use_tqdm=False)
+            assert are_gone([worker.pid for worker in workers])
+            ray.util.remove_placement_group(occupied)
+        finally:
+            machine.terminate()
+
+
+def test_a_port_that_another_program_wants(start: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its choice on, nobody else can take the port at which the workers meet."""
+    taken: list[socket.socket] = []
+    init_worker = RayDistributedExecutor._init_worker
+
+    def take_port(self: RayDistributedExecutor, rank: int, config: bytes, method: str, *rest: object) -> Any:
+        with suppress(OSError):
+            taken.append(socket.create_server(("127.0.0.1", int(method.rpartition(":")[2]))))
+        return init_worker(self, rank, config, method, *rest)
+
+    monkeypatch.setattr(RayDistributedExecutor, "_init_worker", take_port)
+    llm = start(tensor_parallel_size=2, distributed_executor_backend="ray")
+    assert len(tokens(llm)) == len(PROMPTS)
+    assert taken == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_a_server_on_a_cluster(signum: int, cluster: None) -> None:
+    """SIGTERM, or the death of the engine core, ends the actors of a server, without a message of Ray."""
+    address = ray.get_runtime_context().gcs_address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", address)
+        server = Server("--tensor-parallel-size=2", "--distributed-executor-backend=ray")
+    with server:
+        assert len(_actors()) == 2
+        if signum == signal.SIGTERM:
+            server.send(signum)
+            assert server.end() == 0
+        else:
+            os.kill(server.engine(), signum)
+            assert server.end() == 1
+            assert "was killed by SIGKILL" in server.stderr()
+        assert "Traceback" not in server.stderr()
+        assert "SIGTERM received" not in server.stderr()
+        wait_until(lambda: _actors() == set(), "the end of the actors")
+
+
 def test_a_stopped_actor(start: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that does not respond is named after the time limit."""
     monkeypatch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1")
@@ -150,6 +213,11 @@ print(llm.generate({PROMPT!r}, SamplingParams(temperature=0, max_tokens=3), use_
     (output,) = one.generate(PROMPT, SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)
     assert done.stdout.strip() == str(output.outputs[0].token_ids)
     wait_until(lambda: _ray_processes() <= before, "the end of Ray")
+
+
+def _actors() -> set[int]:
+    """Return the processes of workers."""
+    return {pid for pid in _ray_processes() if command_of(pid).startswith("ray::RayWorkerWrapper")}
 
 
 def _ray_processes() -> set[int]:

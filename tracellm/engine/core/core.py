@@ -52,11 +52,11 @@ class EngineCore:
     """
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
-        self.vllm_config = vllm_config
-        self.log_stats = log_stats
+        self.vllm_config, self.log_stats = vllm_config, log_stats
         self.model_executor = executor_class(vllm_config)  # loads the model
-        self.kv_cache_config = self._initialize_kv_caches(vllm_config)
-        self.model_executor.collective_rpc("initialize_cache", args=(self.kv_cache_config.num_blocks, 0))
+        with self.model_executor.aborted_on_error():
+            self.kv_cache_config = self._initialize_kv_caches(vllm_config)
+            self.model_executor.collective_rpc("initialize_cache", args=(self.kv_cache_config.num_blocks, 0))
         self.structured_output_manager = StructuredOutputManager(vllm_config)
         scheduler_class = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
         if vllm_config.parallel_config.pipeline_parallel_size > 1:

@@ -20,12 +20,10 @@ import logging
 import queue
 import signal
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +52,7 @@ from tracellm.engine.ipc.messages import (
     UtilityResult,
 )
 from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
-from tracellm.engine.ipc.spawn import end_with_parent
+from tracellm.engine.ipc.spawn import exit_silently
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
@@ -120,11 +118,6 @@ class _InputDecoder:
     def _check_client(self, client_index: int) -> None:
         if not 0 <= client_index < self.num_clients:
             raise EngineError(f"its client index is {client_index}, and there are {self.num_clients} clients")
-
-
-def _ignore_system_exit(unraisable: sys.UnraisableHookArgs) -> None:
-    if unraisable.exc_type is not SystemExit:
-        sys.__unraisablehook__(unraisable)
 
 
 class EngineCoreProc(EngineCore):
@@ -247,13 +240,11 @@ class EngineCoreProc(EngineCore):
                 return
             # Loading may take minutes, so interrupt it. If this runs in a finalizer, Python ignores the exception, and
             # `shutdown_requested` takes effect after loading.
-            sys.unraisablehook = _ignore_system_exit
-            raise SystemExit(0)
+            exit_silently()
 
         signal.signal(signal.SIGTERM, handle_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by `CoreEngineProcManager.start`
-        end_with_parent(partial(remove_socket_directory, directory))
         try:
             engine_core = cls(**settings)
             if shutdown_requested:

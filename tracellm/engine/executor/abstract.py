@@ -9,6 +9,8 @@ vLLM: vllm/v1/executor/abstract.py::Executor. Left out: profiling, sleeping, LoR
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,6 +82,18 @@ class Executor(ABC):
 
     def shutdown(self) -> None:  # noqa: B027  (a worker in this process needs no end)
         """End the workers; nothing can be called after it."""
+
+    def abort(self) -> None:  # noqa: B027  (the same)
+        """End the workers at once, which may be in the middle of a call."""
+
+    @contextmanager
+    def aborted_on_error(self) -> Iterator[None]:
+        """End the workers at once if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
 
     @abstractmethod
     def execute_model(

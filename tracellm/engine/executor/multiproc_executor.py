@@ -23,6 +23,7 @@ import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection, wait
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.config.libraries import import_libraries
 from tracellm.engine.distributed.message_queue import MessageQueue
+from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.executor.distributed_executor import (
     DistributedExecutor,
     FutureWrapper,
@@ -38,7 +40,7 @@ from tracellm.engine.executor.distributed_executor import (
     run_method,
     serialize,
 )
-from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, sigint_blocked
+from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, exit_silently, sigint_blocked
 from tracellm.engine.worker.worker_base import WorkerWrapperBase
 
 if TYPE_CHECKING:
@@ -85,12 +87,9 @@ class MultiprocExecutor(DistributedExecutor):
         # At exit, before multiprocessing, which would wait for the workers forever; see `MPClient`.
         atexit.register(self._finalizer)
         self._at_exit = multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
-        try:
+        with self.aborted_on_error():
             self._start_workers()
             self.collective_rpc("load_model")
-        except BaseException:
-            self.shutdown()
-            raise
 
     def _start_workers(self) -> None:
         """Start the processes, and wait until all have joined.
@@ -112,10 +111,13 @@ class MultiprocExecutor(DistributedExecutor):
             own, workers_own = Pipe()
             settings = pickle.dumps((self.vllm_config, rank, distributed_init_method))
             name = self.vllm_config.parallel_config.worker_name(rank)
-            process = EngineProcess(target=_worker_process, name=name, args=(settings, workers_own, num_threads))
+            process = EngineProcess(
+                target=_worker_process, name=name, args=(settings, workers_own, num_threads, self._directory)
+            )
             calls, responses = MessageQueue(own, "CALL", rank), MessageQueue(own, "RESPONSE", rank)
             self.workers.append(WorkerProcHandle(process, rank, calls, responses))
-            with sigint_blocked():
+            # A process that is interrupted here leaves a child without its work, which ends with a traceback.
+            with deferred_interrupts(), deferred_interrupts(signal.SIGTERM), sigint_blocked():
                 process.start()
             workers_own.close()
         self.futures.append(started := FutureWrapper(self, "__init__", None, inf))
@@ -181,16 +183,20 @@ class MultiprocExecutor(DistributedExecutor):
 
     def _fail(self, error: BaseException, sender: WorkerProcHandle | None = None) -> None:
         """End all workers and raise the error, or the death of another worker than its sender, which caused it."""
-        self.is_failed = True
         others = [worker for worker in self.workers if worker is not sender]
         if not isinstance(error, EngineError):  # perhaps that of a collective operation whose other end is gone
             wait([worker.process.sentinel for worker in others], timeout=_DEATH_TIMEOUT)
             dead = [worker for worker in others if not worker.process.is_alive()]
             error = self._death(dead[0]) if dead else error
+        self.abort()
+        raise error
+
+    def abort(self) -> None:
+        """End the workers at once, which may wait for one that is gone."""
+        self.is_failed = True
         self._forget_exit()
         if self._finalizer.detach():
             _end_workers(self.workers, self._directory, _FAILED_END_TIMEOUTS)
-        raise error
 
     def shutdown(self) -> None:
         """End the workers."""
@@ -261,12 +267,12 @@ class WorkerProc:
                 self.worker_response_mq.enqueue(serialize(response))
 
 
-def _worker_process(settings: bytes, connection: Connection, num_threads: int) -> None:
-    """Run a worker; the main function of its process."""
+def _worker_process(settings: bytes, connection: Connection, num_threads: int, directory: str) -> None:
+    """Run a worker; the main function of its process. `directory` is removed if the executor's process dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the executor's process handles Ctrl-C
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(0))
-    end_with_parent()
+    signal.signal(signal.SIGTERM, lambda signum, frame: exit_silently())
+    end_with_parent(partial(shutil.rmtree, directory, ignore_errors=True))
     import_libraries("torch")
     import torch
 

@@ -14,11 +14,15 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import signal
 import socket
 import sys
+import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -69,12 +73,9 @@ class RayDistributedExecutor(DistributedExecutor):
         is_own = _initialize_cluster(self.ray, self.world_size)
         self._finalizer = weakref.finalize(self, _end, self.ray, self._resources, is_own, _END_TIMEOUT)
         atexit.register(self._finalizer)  # before Ray's own, which would kill the actors
-        try:
+        with self.aborted_on_error():
             self._start_workers()
-        except BaseException:
-            self.shutdown()
-            raise
-        self.collective_rpc("load_model")
+            self.collective_rpc("load_model")
 
     def _start_workers(self) -> None:
         """Start the actors, and wait until all have joined.
@@ -93,8 +94,9 @@ class RayDistributedExecutor(DistributedExecutor):
         by_machine = sorted(zip(places, actors, strict=True), key=lambda one: (one[0][0] != here, one[0][0]))
         self.workers = [RayWorkerHandle(actor, rank, *place) for rank, (place, actor) in enumerate(by_machine)]
         is_local = len({worker.address for worker in self.workers}) == 1
-        port = self._get([self.workers[0].actor.get_open_port.remote()])[0]
-        method = f"tcp://{'127.0.0.1' if is_local else self.workers[0].address}:{port}"
+        host = "127.0.0.1" if is_local else self.workers[0].address
+        port = self._get([self.workers[0].actor.open_store.remote(host)])[0]
+        method = f"tcp://{host}:{port}"
         num_threads = max(1, torch.get_num_threads() // self.world_size)
         config = serialize(self.vllm_config)
         self.references.append(
@@ -164,8 +166,10 @@ class RayDistributedExecutor(DistributedExecutor):
         try:
             data: bytes | None = self.ray.get(reference)
         except self.ray.exceptions.RayActorError:
-            message = f"The worker of {worker} died, and the engine ends with it. Make a new engine."
-            return True, EngineDeadError(message)
+            return True, EngineDeadError(
+                f"The worker of {worker} died, or its machine is out of reach, and the engine ends with it. Make a new "
+                "engine."
+            )
         except self.ray.exceptions.RayError as error:
             return error_response(error)
         if data is None:
@@ -179,11 +183,7 @@ class RayDistributedExecutor(DistributedExecutor):
             ready, _ = self.ray.wait(list(pending), num_returns=len(pending), timeout=_DEATH_TIMEOUT)
             found = [self._response(pending[reference], reference) for reference in ready]
             error = next((value for _, value in found if isinstance(value, EngineDeadError)), error)
-        self.is_failed = True
-        if (ending := self._finalizer.detach()) is not None:
-            ray, resources, is_own, _ = ending[2]
-            _end(ray, resources, is_own, 0)
-        atexit.unregister(self._finalizer)
+        self.abort()
         raise error
 
     def _get(self, references: list[Any]) -> list[Any]:
@@ -193,6 +193,14 @@ class RayDistributedExecutor(DistributedExecutor):
         except self.ray.exceptions.RayError as error:
             raise EngineError(f"A Ray actor could not be started: {error}") from error
         return results
+
+    def abort(self) -> None:
+        """End the workers at once, which may wait for one that is gone, and Ray if it was started for them."""
+        self.is_failed = True
+        atexit.unregister(self._finalizer)
+        if (ending := self._finalizer.detach()) is not None:
+            ray, resources, is_own, _ = ending[2]
+            _end(ray, resources, is_own, 0)
 
     def shutdown(self) -> None:
         """End the workers, and Ray if it was started for them."""
@@ -225,7 +233,8 @@ def _initialize_cluster(ray: Any, world_size: int) -> bool:
             host, _, port = address.partition(":")
             if port.isdecimal():  # Ray itself would try for minutes
                 socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT).close()
-            ray.init(address=address, **quiet)
+            with _sigterm_handler_kept():
+                ray.init(address=address, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(
                 f"There is no Ray cluster at RAY_ADDRESS={address} ({error}): correct the variable, start the cluster "
@@ -233,8 +242,29 @@ def _initialize_cluster(ray: Any, world_size: int) -> bool:
             ) from error
         return False
     num_cpus = max(world_size, os.cpu_count() or 1)
-    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    try:
+        with _sigterm_handler_kept():
+            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    except BaseException:
+        ray.shutdown()
+        raise
     return True
+
+
+@contextmanager
+def _sigterm_handler_kept() -> Iterator[None]:
+    """Restore the handler of SIGTERM after the block; Ray's own prints the stack of this process.
+
+    In place of the default, Ray's handler in Python stays, which ends the program as `sys.exit` does, and Ray with it.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():  # in another one it cannot be set
+            if handler is signal.SIG_DFL:
+                handler = signal.getsignal(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _end(ray: Any, resources: list[Any], is_own: bool, timeout: float) -> None:
@@ -285,11 +315,11 @@ class RayWorkerWrapper:
 
         return get_node_ip_address(), os.getpid()
 
-    def get_open_port(self) -> int:
-        """Return a port that nobody uses."""
-        with socket.create_server(("", 0)) as server:
-            port: int = server.getsockname()[1]
-            return port
+    def open_store(self, host: str) -> int:
+        """Open the store at which all workers meet, and return its port, which nobody else can take from now on."""
+        self.store = import_module("torch.distributed").TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        port: int = self.store.port
+        return port
 
     def init_worker(self, rank: int, *args: Any) -> bytes:
         """See `RayWorkerProc.init_worker`."""
@@ -324,6 +354,7 @@ class RayWorkerProc:
         import torch
 
         torch.set_num_threads(num_threads)
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # PyTorch's name for a store that is open already
         if is_local:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         try:

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ from tracellm.engine.core.kv_cache.kv_cache_interface import (
 )
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.ipc.coordinator import run_coordinator
-from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, sigint_blocked
+from tracellm.engine.ipc.spawn import EngineProcess, describe_exit, end_with_parent, sigint_blocked
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
@@ -176,6 +177,7 @@ class CoreEngineProcManager:
 
 def _engine_core_process(pickled_settings: bytes, directory: str, num_threads: int) -> None:
     """Run the engine core; the main function of the new process."""
+    end_with_parent(partial(remove_socket_directory, directory))
     import_libraries("torch")  # first: unpickling the settings would import it with the garbage collector running
     settings: dict[str, Any] = pickle.loads(pickled_settings)
     import torch

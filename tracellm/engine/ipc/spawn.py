@@ -9,6 +9,7 @@ import io
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spaw
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
+from typing import NoReturn
 
-__all__ = ["EngineProcess", "describe_exit", "end_with_parent", "sigint_blocked"]
+__all__ = ["EngineProcess", "describe_exit", "end_with_parent", "exit_silently", "sigint_blocked"]
 
 
 class _Popen(popen_spawn_posix.Popen):
@@ -91,6 +93,21 @@ def sigint_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def exit_silently() -> NoReturn:
+    """End this process from a signal handler; in a finalizer, where Python ignores the exception, print nothing.
+
+    Raises:
+        SystemExit: always.
+    """
+    sys.unraisablehook = _ignore_system_exit
+    raise SystemExit(0)
+
+
+def _ignore_system_exit(unraisable: sys.UnraisableHookArgs) -> None:
+    if unraisable.exc_type is not SystemExit:
+        sys.__unraisablehook__(unraisable)
 
 
 def end_with_parent(before: Callable[[], object] = lambda: None) -> None:

@@ -12,6 +12,7 @@ from tracellm.engine.attention.backend import AttentionMetadataBuilder
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
 from tracellm.engine.model_executor.layers.attention import Attention
+from tracellm.engine.worker.memory import explain_out_of_memory
 
 __all__ = ["get_kv_cache_spec", "init_attn_backend", "init_kv_cache"]
 
@@ -38,12 +39,19 @@ def init_kv_cache(model: nn.Module, kv_cache_config: KVCacheConfig, device: torc
 
     Layers of different groups that share a tensor use different blocks of it. The memory is not written here, so on the
     CPU the system provides each page when a block is first used (or see `GPUModelRunner.prefault_kv_cache`).
+
+    Raises:
+        EngineError: the memory cannot hold them.
     """
     layers, kv_caches = _attention_layers(model), []
     spec = kv_cache_config.kv_cache_groups[0].kv_cache_spec
     shape = (2, kv_cache_config.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_size)
     for tensor in kv_cache_config.kv_cache_tensors:
-        kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=device))
+        with explain_out_of_memory(
+            f"a KV cache of {kv_cache_config.num_blocks} blocks",
+            "lower `kv_cache_memory_bytes`, `num_gpu_blocks_override` or `gpu_memory_utilization`",
+        ):
+            kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=device))
         for name in tensor.shared_by:
             layers[name].kv_cache = kv_caches[-1]
     return kv_caches

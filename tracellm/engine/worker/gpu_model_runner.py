@@ -40,7 +40,7 @@ from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import CudaGraphs, get_capture_sizes, get_eager_reason, make_decode_forward
 from tracellm.engine.worker.encoder_runner import EncoderRunner
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
-from tracellm.engine.worker.memory import explain_out_of_memory
+from tracellm.engine.worker.memory import explain_large_steps
 from tracellm.engine.worker.model_runner_inputs import ExecuteModelState, PreparedInputs
 from tracellm.engine.worker.model_runner_output import (
     EMPTY_MODEL_RUNNER_OUTPUT,
@@ -152,10 +152,10 @@ class GPUModelRunner:
         """Make the batch and each layer's KV cache; see `attn_utils.init_kv_cache`.
 
         Raises:
-            EngineError: the memory cannot hold the inputs of the largest possible step.
+            EngineError: the memory cannot hold the KV cache, or the inputs of the largest possible step.
         """
         self.kv_cache_groups = kv_cache_config.kv_cache_groups
-        with explain_out_of_memory(self.vllm_config.scheduler_config):
+        with explain_large_steps(self.vllm_config.scheduler_config):
             self.input_batch = InputBatch(
                 max_num_reqs=self.max_num_reqs,
                 max_model_len=self.model_config.max_model_len,

@@ -71,12 +71,18 @@ class Worker:
             backend = "nccl" if self.device.type == "cuda" else "gloo"
             init_distributed_environment(world_size, self.rank, self.distributed_init_method, backend)
             initialize_model_parallel(self.vllm_config.parallel_config.tensor_parallel_size, self.device)
-        with memory.explain_out_of_memory(self.vllm_config.scheduler_config):
+        with memory.explain_large_steps(self.vllm_config.scheduler_config):
             self.model_runner = GPUModelRunner(self.vllm_config, self.device)
 
     def load_model(self) -> None:
-        """See `GPUModelRunner.load_model`."""
-        self.model_runner.load_model()
+        """See `GPUModelRunner.load_model`.
+
+        Raises:
+            EngineError: the memory cannot hold the weights.
+        """
+        remedy = "end other programs, use a smaller `dtype`, or raise `tensor_parallel_size` on more GPUs or machines"
+        with memory.explain_out_of_memory("the weights", remedy):
+            self.model_runner.load_model()
 
     def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
         """See `GPUModelRunner.get_kv_cache_spec`."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.vllm_config import SchedulerConfig, VllmConfig
@@ -24,7 +25,13 @@ from tracellm.engine.core.kv_cache.kv_cache_utils import get_bytes_per_block, ge
 if TYPE_CHECKING:
     from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 
-__all__ = ["cpu_kv_cache_bytes", "explain_out_of_memory", "profile_cuda", "requested_kv_cache_bytes"]
+__all__ = [
+    "cpu_kv_cache_bytes",
+    "explain_large_steps",
+    "explain_out_of_memory",
+    "profile_cuda",
+    "requested_kv_cache_bytes",
+]
 
 _GIB = 1024**3
 _CPU_DEFAULT = 4 * _GIB
@@ -124,19 +131,26 @@ def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_
 
 
 @contextmanager
-def explain_out_of_memory(scheduler_config: SchedulerConfig) -> Iterator[None]:
-    """Name the settings to lower if the block, which allocates the buffers of a step's inputs, runs out of memory.
+def explain_out_of_memory(purpose: str, remedy: str) -> Iterator[None]:
+    """If the block runs out of memory, name what it is for and what to do, and with several workers the rank.
 
     Raises:
-        EngineError: the memory cannot hold the inputs of the largest possible step.
+        EngineError: there is not enough memory.
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # from NumPy, from PyTorch
-        if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
+    except (MemoryError, OSError, RuntimeError) as error:  # from NumPy, from a file's mapping, from PyTorch
+        if "allocate" not in str(error) and not isinstance(error, (MemoryError, torch.OutOfMemoryError)):
             raise
-        step = scheduler_config
-        raise EngineError(
-            f"There is no memory for the inputs of a step of max_num_batched_tokens={step.max_num_batched_tokens} "
-            f"and max_num_seqs={step.max_num_seqs} (max_model_len={step.max_model_len}): lower them."
-        ) from error
+        where = f" in the worker of rank {dist.get_rank()}" if dist.is_initialized() else ""
+        raise EngineError(f"There is no memory for {purpose}{where}: {remedy}.") from error
+
+
+def explain_large_steps(scheduler_config: SchedulerConfig) -> AbstractContextManager[None]:
+    """Name the settings to lower if the block, which allocates the buffers of a step's inputs, runs out of memory."""
+    step = scheduler_config
+    return explain_out_of_memory(
+        f"the inputs of a step of max_num_batched_tokens={step.max_num_batched_tokens} and "
+        f"max_num_seqs={step.max_num_seqs} (max_model_len={step.max_model_len})",
+        "lower them",
+    )
