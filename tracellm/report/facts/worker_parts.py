@@ -134,9 +134,7 @@ def _weights(facts: dict[str, Any]) -> Iterator[WeightPart]:
             whole = (*shape[:dim], sum(total for _, _, total in ranges), *shape[dim + 1 :])
         layers = _LAYERS.search(name)
         count = len(parse_ranges(layers[1] or layers[2])) if layers else 1
-        yield WeightPart(
-            name, match["dtype"], shape, whole, dim, ranges, count * prod(shape) * int(match["bits"]) // 8
-        )
+        yield WeightPart(name, match["dtype"], shape, whole, dim, ranges, count * prod(shape) * int(match["bits"]) // 8)
 
 
 def _ranges(text: str) -> tuple[tuple[int, int, int], ...]:

@@ -11,7 +11,7 @@ vLLM has no counterpart.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,7 +19,7 @@ from tracellm.report.facts.worker_parts import WorkerPart, worker_parts
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.steps import STEP_SPAN, Step, engine_key, step_around, steps
+from tracellm.trace.steps import Step, engine_key, step_around, steps
 
 __all__ = ["KINDS", "Interval", "Kind", "Operation", "RankStep", "WorkerGroup", "worker_groups"]
 
@@ -171,9 +171,7 @@ def _work(
     trace: Trace, parts: tuple[WorkerPart, ...], spans: dict[int, list[Span]], operations: list[Operation]
 ) -> list[RankStep]:
     """Return the work of each rank for each step with tokens."""
-    by_call = {
-        (rank, span.span_id): operation for operation in operations for rank, span in operation.calls.items()
-    }
+    by_call = {(rank, span.span_id): operation for operation in operations for rank, span in operation.calls.items()}
     stages = {part.rank: part.stage for part in parts}
     known = {(engine_key(step.span), step.index): step for step in steps(trace) if step.requests}
     called = _called(trace)
@@ -183,7 +181,8 @@ def _work(
         mine: list[RankStep] = []
         for span in own:
             if span.span_id in called:
-                step = known.get(called[span.span_id])
+                place = called[span.span_id]
+                step = known.get(place) if place else None
                 if step is None:
                     current = None
                 elif current is None or current.step is not step:
@@ -198,15 +197,16 @@ def _work(
     return sorted(found, key=lambda one: (one.step.span.start_ns, one.rank))
 
 
-def _called(trace: Trace) -> dict[str, tuple[object, object]]:
+def _called(trace: Trace) -> dict[str, tuple[Hashable, int] | None]:
     """Return the engine and the step of each call that a worker received, by the id of the receiving span."""
-    found: dict[str, tuple[object, object]] = {}
+    found: dict[str, tuple[Hashable, int] | None] = {}
     for message in trace.messages:
         if message.receive is None or message.send.attributes.get(names.MESSAGE_TYPE) != "CALL":
             continue
         step = step_around(trace, message.send)
-        index = step.attributes.get(names.STEP_INDEX) if step is not None and step.name == STEP_SPAN else None
-        found[message.receive.span_id] = (engine_key(step) if step is not None else None, index)
+        index = None if step is None else step.attributes.get(names.STEP_INDEX)
+        place = (engine_key(step), index) if step is not None and isinstance(index, int) else None
+        found[message.receive.span_id] = place
     return found
 
 
@@ -214,7 +214,9 @@ def _divide(work: RankStep, operation: Operation, span: Span, stages: dict[int, 
     """Take an operation out of the computing around it: first the wait, then the transfer."""
     around = work.intervals.pop()
     middle = span.start_ns + operation.waits[work.rank]
-    other = operation.last if operation.last != work.rank else next(rank for rank in operation.calls if rank != work.rank)
+    other = (
+        operation.last if operation.last != work.rank else next(rank for rank in operation.calls if rank != work.rank)
+    )
     own, others = stages[work.rank], stages[other]
     kind: Kind = "ranks" if own == others else "before" if others < own else "after"
     parts = (
