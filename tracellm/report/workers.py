@@ -136,7 +136,7 @@ def _totals(group: WorkerGroup, lang: str) -> Table:
     kinds = _kinds(group)
     heads = [
         Column(text(lang, "workers.rank")),
-        *(Column(text(lang, f"workers.{kind}"), number=True) for kind in kinds),
+        *(Column(text(lang, f"workers.{kind}"), number=True) for kind in (*kinds, "idle")),
     ]
     rows = [
         ([str(part.rank)], *_times([one for one in group.steps if one.rank == part.rank], kinds))

@@ -50,7 +50,7 @@ def _timeline(group: WorkerGroup, lang: str) -> dict[str, Any]:
     lanes = {part.rank: lane * _LANE for lane, part in enumerate(group.parts)}
     bars, numbers = [], []
     for one in work:
-        begin, end = one.intervals[0].start_ns, one.intervals[-1].end_ns
+        begin = one.intervals[0].start_ns
         numbers.append({"x": round(_LABEL + (begin - first) * scale, 1), "y": lanes[one.rank], "text": one.step.index})
         for part in one.intervals:
             width = (part.end_ns - part.start_ns) * scale

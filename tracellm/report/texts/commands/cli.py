@@ -19,8 +19,8 @@ Examples:
   tracellm run --explain --focus Scheduler -m my_package.job --its-option
   tracellm run --explain --detail step --ring 100000 long.py""",
     "cli.help.show.short": "Print the diagram, call tree, steps, one step or the workers of a run.",
-    "cli.help.show": "Print the sequence diagram (Mermaid), the call tree, the steps, the state of one step, or the workers "
-    "of a recorded run.",
+    "cli.help.show": "Print the sequence diagram (Mermaid), the call tree, the steps, the state of one step, or the "
+    "workers of a recorded run.",
     "cli.help.show.more": """\
 RUN is a run folder, or the name of a run or a script in tracellm-runs/. Default: `latest`, the newest run there.
 torch is not needed.
@@ -107,10 +107,12 @@ Examples:
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
     "cli.error.show_what": "cannot show {value!r}: give sequence, tree, steps, step N or workers, as in "
     "`tracellm show latest tree`",
-    "cli.error.show_nothing": "nothing to show: give sequence, tree, steps, step N or workers, as in `tracellm show steps`",
+    "cli.error.show_nothing": "nothing to show: give sequence, tree, steps, step N or workers, as in "
+    "`tracellm show steps`",
     "cli.error.show_what_of": "give the part of {run} to show: sequence, tree, steps, step N or workers, as in "
     "`tracellm show {run} tree`",
-    "cli.error.show_too_many": "show takes one run and one of sequence, tree, steps, step N, workers; {value!r} is too many",
+    "cli.error.show_too_many": "show takes one run and one of sequence, tree, steps, step N, workers; "
+    "{value!r} is too many",
     "cli.error.show_which_step": "give the number of the step, as in `tracellm show step 3`; `tracellm show steps` "
     "lists all steps",
     "cli.error.step_unknown": "there is no step {value!r}; the steps of this run are {known}",
