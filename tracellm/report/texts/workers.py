@@ -42,7 +42,7 @@ EN = {
     "without work before a step. With more workers than CPU cores, the time until a process gets a core is part of "
     "each number.",
     "workers.waits": "Who waits for whom: {n:operation|operations}",
-    "workers.last": "last of all",
+    "workers.last": "arrives last",
     "workers.caused": "others wait for it",
     "workers.waited": "it waits for others",
     "workers.for_whom": "for whom",

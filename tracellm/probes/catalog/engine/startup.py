@@ -61,12 +61,14 @@ _SETTINGS = (
 )
 
 
-_WORKERS = (("parallel_config", ("distributed_executor_backend", "tensor_parallel_size", "pipeline_parallel_size")),)
-"""Settings that are recorded if the workers have processes of their own."""
-
-
 def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    parts = _SETTINGS if result.parallel_config.distributed_executor_backend == "uni" else _SETTINGS + _WORKERS
+    """Capture the settings; those of workers only if they have processes of their own, and sizes other than 1."""
+    parallel, workers = result.parallel_config, []
+    if parallel.distributed_executor_backend != "uni":
+        sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+        workers = [name for name in sizes if getattr(parallel, name) > 1]
+        workers = ["distributed_executor_backend", *workers]
+    parts = (*_SETTINGS, ("parallel_config", tuple(workers)))
     return {names.CONFIG: [*settings(result, parts), f"attention_backend={result.ops_choice.name}"]}
 
 
