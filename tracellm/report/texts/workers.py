@@ -31,10 +31,10 @@ EN = {
     "workers.parts.several": "Several ranges are those of the projections in one weight: q, k, v, or gate and up.",
     "workers.time": "Time of each rank, all steps with tokens",
     "workers.step_time": "Time of each step, mean of a stage's ranks",
-    "workers.compute": "computes",
-    "workers.before": "waits for stage before",
-    "workers.after": "waits for stage after",
-    "workers.ranks": "waits for ranks",
+    "workers.compute": "compute",
+    "workers.before": "wait: stage before",
+    "workers.after": "wait: stage after",
+    "workers.ranks": "wait: ranks",
     "workers.transfer": "transfer",
     "workers.idle": "idle",
     "workers.what": "An operation of several ranks (all-reduce, all-gather, tensors between stages) begins when the "
@@ -50,7 +50,7 @@ EN = {
     "workers.nobody": "-",
     "workers.step": "step",
     "workers.longest": "longest wait",
-    "workers.longest.cell": "rank {waiting} for {last}, {time}",
+    "workers.longest.cell": "{waiting} for {last}: {time}",
     "workers.steps_more": "{n:more step|more steps}",
     "workers.pipeline": "A request is in one step at a time. While a step of it is in one stage, the other stages have "
     "work only for other requests, and the scheduler leaves it out: with one request and two stages, every second step "
@@ -63,7 +63,7 @@ EN = {
     "long they waited for each other is not known.",
     "workers.left_out": "Left out: {n:step|steps} whose operations were not recorded.",
     "workers.timeline": "The first {n:step|steps} of each rank",
-    "workers.timeline.interval": "step {n}, rank {rank}, {what}: {time}",
+    "workers.timeline.interval": "step {n}, rank {rank}, {what}, {time}",
 }
 
 ZH = {
@@ -113,7 +113,7 @@ ZH = {
     "workers.nobody": "-",
     "workers.step": "step",
     "workers.longest": "最长的等待",
-    "workers.longest.cell": "rank {waiting} 等 {last}，{time}",
+    "workers.longest.cell": "{waiting} 等 {last}：{time}",
     "workers.steps_more": "还有 {n:,} 个 step",
     "workers.pipeline": "一个请求同一时刻只在一个 step 里。它的 step 在某个阶段时，其他阶段只能为别的请求工作，"
     "调度器也不再调度它：只有一个请求而有两个阶段时，每隔一个 step 就没有可调度的请求。",
@@ -122,5 +122,5 @@ ZH = {
     "workers.unknown.operations": "没有记录多个 rank 的操作（`--detail kernel` 会记录）：无法知道它们互相等了多久。",
     "workers.left_out": "未计入：{n:,} 个没有记录这些操作的 step。",
     "workers.timeline": "各 rank 的前 {n:,} 个 step",
-    "workers.timeline.interval": "step {n}，rank {rank}，{what}：{time}",
+    "workers.timeline.interval": "step {n}，rank {rank}，{what}，{time}",
 }

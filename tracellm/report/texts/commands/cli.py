@@ -110,7 +110,7 @@ Examples:
     "cli.error.show_nothing": "nothing to show: give sequence, tree, steps, step N or workers: `tracellm show steps`",
     "cli.error.show_what_of": "give the part of {run} to show: sequence, tree, steps, step N or workers, as in "
     "`tracellm show {run} tree`",
-    "cli.error.show_too_many": "show takes a run and one of sequence, tree, steps, step N, workers; {value!r} is more",
+    "cli.error.show_too_many": "show takes one run and sequence, tree, steps, step N or workers; {value!r} is too many",
     "cli.error.show_which_step": "give the number of the step, as in `tracellm show step 3`; `tracellm show steps` "
     "lists all steps",
     "cli.error.step_unknown": "there is no step {value!r}; the steps of this run are {known}",
