@@ -91,7 +91,7 @@ ZH = {
     "step.names": "请求 {names}",
     "step.names_more": "请求 {names} 等（还有 {more:,} 个）",
     "step.released": "没有要计算的 token：model runner 丢弃此前已结束的{names}",
-    "step.in_flight": "{names}仍在 step {index} 里，由流水线的另一个 stage 计算",
+    "step.in_flight": "{names} 仍在 step {index} 里，由流水线的另一个 stage 计算",
     "step.aborted": "{names} 已中止：被取消，或出现了停止字符串",
     "step.new": "{names} 加入",
     "step.resumed": "{names} 恢复运行",
