@@ -24,9 +24,9 @@ from typing import Any
 from tracellm.cli.app import parse
 from tracellm.engine.config.libraries import import_libraries
 from tracellm.report.diff import diff_parts
-from tracellm.report.diff.blocks import plain
 from tracellm.report.facts.workers import worker_groups
 from tracellm.report.texts import LANGUAGES, Language
+from tracellm.report.wording.blocks import plain
 from tracellm.report.workers import parts_blocks
 from tracellm.trace.compare import compare
 from tracellm.trace.run_folder import RunFolder

@@ -21,7 +21,7 @@ ROOMS = {
         "overhead", "recording", "join",
     ],
     "report": [
-        "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "step_text", "console", "html",
+        "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "step_text", "workers", "console", "html",
         "diff", "export",
     ],
 }  # fmt: skip

@@ -45,7 +45,9 @@ class Run:
     ) -> Span:
         """Add a call."""
         number = len(self.spans) + 1
-        span = Span(name, "1" * 32, f"{number:016x}", parent and parent.span_id, round(start * 1e6), round(end * 1e6))
+        span = Span(
+            name, "1" * 32, f"{number:016x}", parent.span_id if parent else None, round(start * 1e6), round(end * 1e6)
+        )
         span.attributes, span.process = {**(more or {}), names.LEVEL: "step"}, process
         self.spans.append(span)
         return span
@@ -68,14 +70,15 @@ class Run:
         tensors = kind == "TENSORS"
         sending = "GroupCoordinator.send_tensor_dict" if tensors else "MessageQueue.enqueue"
         receiving = "GroupCoordinator.recv_tensors" if tensors else "MessageQueue.deserialize"
-        self.call(send[0], sending, *send[1:], {**facts, names.MESSAGE_OPERATION: "send"}, parent)
+        self.call(send[0], sending, send[1], send[2], {**facts, names.MESSAGE_OPERATION: "send"}, parent)
         if tensors:
-            parent = self.call(receive[0], "GroupCoordinator.recv_tensor_dict", *receive[1:])
+            parent = self.call(receive[0], "GroupCoordinator.recv_tensor_dict", receive[1], receive[2])
             receive = receive[0], receive[2] - 0.5, receive[2]
         self.call(
             receive[0],
             receiving,
-            *receive[1:],
+            receive[1],
+            receive[2],
             {**facts, names.MESSAGE_OPERATION: "receive"},
             parent if tensors else None,
         )

@@ -6,11 +6,11 @@ Both show the same blocks, made here; `facts/workers.py` finds the numbers.
 from collections import Counter
 from collections.abc import Sequence
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table, plain
 from tracellm.report.facts.startup import engine_config, startup_spans
 from tracellm.report.facts.worker_parts import WeightPart, WorkerPart
 from tracellm.report.facts.workers import KINDS, Kind, RankStep, WorkerGroup, worker_groups
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table, plain
 from tracellm.report.wording.quantities import byte_size, clip
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import time

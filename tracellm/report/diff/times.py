@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.quantities import byte_size, percent
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import time

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tracellm.report.diff.blocks import Block, Table
 from tracellm.report.facts.workers import KINDS, WorkerGroup, worker_groups
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Table
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import time
 from tracellm.report.workers import parts_blocks, time_blocks
