@@ -9,11 +9,13 @@ from tests.report.synthetic import a_run, a_run_folder
 from tracellm.report.facts.workers import KINDS, WorkerGroup, worker_groups
 from tracellm.report.html import report_html
 from tracellm.report.texts import LANGUAGES
+from tracellm.report.wording.changes import changes
 from tracellm.report.workers import workers_text
 from tracellm.trace import names
+from tracellm.trace.compare import run_times
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.run_folder import RunFolder
-from tracellm.trace.steps import STEP_SPAN
+from tracellm.trace.steps import STEP_SPAN, steps
 
 
 class Run:
@@ -226,3 +228,27 @@ def test_one_worker_has_no_section():
     assert worker_groups(trace) == ()
     assert "one worker" in workers_text(trace)
     assert 'id="workers"' not in report_html(a_run_folder(a_run()))
+
+
+def test_calls_to_workers_are_the_time_in_which_none_works():
+    """A comparison divides a step into the time in which a worker works, and the other time of calls to them."""
+    run = Run()
+    run.step(1, 10, 100)
+    run.call(run.main, "MultiprocExecutor.execute_model", 10, 16)
+    run.call(run.main, "Executor.result", 16, 95)
+    run.work(0, 20, 60)
+    run.work(1, 30, 65)
+    trace = run.trace()
+    found = run_times(trace, steps(trace))
+    assert (found.work.median_ns, found.calls.median_ns) == (45e6, 40e6)
+
+
+@pytest.mark.parametrize(("output_of", "is_in_flight"), [(1, True), (2, False), (0, False)])
+def test_a_step_without_requests_names_the_one_under_way(output_of: int, is_in_flight: bool):
+    """An empty step that brings the tokens of an earlier one has the running requests in that one."""
+    run = Run()
+    facts = {names.STEP_INDEX: 2, names.STEP_KIND: "empty", names.STEP_RUNNING: ["0"], names.STEP_OUTPUT_OF: output_of}
+    run.call(run.main, STEP_SPAN, 1, 2, facts)
+    (step,) = steps(run.trace())
+    assert step.is_in_flight is is_in_flight
+    assert ("request 0 still in step 1, in another pipeline stage" in changes(step, "en")) is is_in_flight
