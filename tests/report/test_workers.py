@@ -12,7 +12,7 @@ from tracellm.report.texts import LANGUAGES
 from tracellm.report.wording.changes import changes
 from tracellm.report.workers import workers_text
 from tracellm.trace import names
-from tracellm.trace.compare import run_times
+from tracellm.trace.compare.times import run_times
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import STEP_SPAN, steps
