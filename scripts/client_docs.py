@@ -15,11 +15,11 @@ from tracellm.report.console.boxes import client_rows
 from tracellm.report.console.terminal import Terminal, rows
 from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.diff import diff_text
-from tracellm.report.diff.blocks import markdown
 from tracellm.report.diff.runs import process_names
 from tracellm.report.diff.times import boundary_table, cost_of_a_step
 from tracellm.report.facts.startup import client_choice
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import markdown
 from tracellm.report.wording.quantities import byte_size
 from tracellm.report.wording.titles import time
 from tracellm.trace import names

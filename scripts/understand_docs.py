@@ -2,7 +2,8 @@
 
 A script is a Python block below the line `<!-- run: NAME -->`. Options of `tracellm.explain` may follow the name, as in
 `<!-- run: NAME only="Scheduler KVCacheManager" -->`. Its outputs stand between the marks `made: NAME-steps`,
-`NAME-stdout`, `NAME-sequence` and `NAME-diff`, a comparison with the page's first run. The scripts of several pages run
+`NAME-stdout`, `NAME-sequence`, `NAME-parts` (what each worker holds), `NAME-diff`, a comparison with the page's first
+run, and `NAME-vs-NAME-times`, the verdict and the times of such a comparison. The scripts of several pages run
 in one process, and those with only a `stdout` mark run without a recording. The Chinese page has the same scripts and
 shows the same runs.
 
@@ -22,7 +23,13 @@ from typing import Any
 
 from tracellm.cli.app import parse
 from tracellm.engine.config.libraries import import_libraries
+from tracellm.report.diff import diff_parts
+from tracellm.report.facts.workers import worker_groups
 from tracellm.report.texts import LANGUAGES, Language
+from tracellm.report.wording.blocks import plain
+from tracellm.report.workers import parts_blocks
+from tracellm.trace.compare import compare
+from tracellm.trace.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +45,7 @@ _RUN = re.compile(
 )
 _OPTION = re.compile(r'(\w+)="([^"]*)"')
 _MADE = re.compile(
-    r"(<!-- made: (?P<run>[\w-]+)-(?P<kind>steps|stdout|sequence|diff) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- made: (?P<run>[\w-]+)-(?P<kind>steps|stdout|sequence|parts|diff|times) -->\n).*?(<!-- end -->)", re.DOTALL
 )
 
 
@@ -83,6 +90,13 @@ def shown(name: str, lang: Language, folder: Path) -> str:
         elif found["kind"] == "diff":
             with contextlib.chdir(folder):  # for short names of the runs
                 text = _stdout_of(parse(["diff", first, run.name, "--lang", lang], lang))
+        elif found["kind"] == "parts":
+            trace = RunFolder.open(run).trace
+            text = plain([block for group in worker_groups(trace) for block in parts_blocks(trace, group, lang)], 110)
+        elif found["kind"] == "times":
+            a, b = (RunFolder.open(folder / one) for one in run.name.split("-vs-"))
+            parts = diff_parts(a, b, compare(a.trace, b.trace), lang)
+            text = plain([*parts["verdict"], *parts["times"]], 100)
         else:
             text = _stdout_of(parse(["show", str(run), found["kind"], "--lang", lang], lang))
         return f"{found[1]}```{'mermaid' if found['kind'] == 'sequence' else 'text'}\n{text.rstrip()}\n```\n{found[4]}"
@@ -105,7 +119,8 @@ def _run_scripts(name: str, folder: Path) -> None:
     import tracellm
 
     page = page_of(name, "en").read_text(encoding="utf-8")
-    recorded = {found["run"] for found in _MADE.finditer(page) if found["kind"] != "stdout"}
+    shown_runs = (found["run"] for found in _MADE.finditer(page) if found["kind"] != "stdout")
+    recorded = {run for names in shown_runs for run in names.split("-vs-")}
     if "-diff -->" in page:
         recorded = set(scripts_of(page))
     if "-sequence -->" not in page:

@@ -18,11 +18,11 @@ from scripts.server_diagram import one_request
 from scripts.vllm_runs import RUNS, SCRIPT, VERSIONS, printed, record_script, unpack
 from scripts.vllm_tables import Say, changes_table, classes_table, clients_table, path_table, way_table
 from tracellm.report.diagram.sequence import sequence_diagram
-from tracellm.report.diff.blocks import plain
 from tracellm.report.diff.calls import calls_part
 from tracellm.report.diff.requests import requests_part
 from tracellm.report.diff.steps import steps_part
 from tracellm.report.texts import Language
+from tracellm.report.wording.blocks import plain
 from tracellm.trace.compare import compare
 from tracellm.trace.run_folder import RunFolder
 

@@ -60,7 +60,10 @@ REFUSED = {
     "a folder that is no run, report": (["report", "folder"], "folder is not a run folder: it has neither run.json"),
     "show what": (["show"], "nothing to show.*show steps`$"),
     "show what of a run": (["show", "folder"], "give the part of folder to show"),
-    "show what else": (["show", "folder", "colours"], "cannot show 'colours': give sequence, tree, steps or step N"),
+    "show what else": (
+        ["show", "folder", "colours"],
+        "cannot show 'colours': give sequence, tree, steps, step N or workers",
+    ),
     "show which step": (["show", "folder", "step"], "give the number of the step, as in `tracellm show step 3`"),
     "show too much": (["show", "folder", "folder", "tree"], "'folder' is too many"),
 }

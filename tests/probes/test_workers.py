@@ -9,6 +9,7 @@ from tracellm import LLM, SamplingParams
 from tracellm.probes.recording import Recording
 from tracellm.report.facts.invariants import check_invariants
 from tracellm.report.facts.process_messages import crossings
+from tracellm.report.facts.workers import KINDS, worker_groups
 from tracellm.trace import names
 from tracellm.trace.model import Message
 from tracellm.trace.run_folder import RunFolder
@@ -83,6 +84,43 @@ def test_messages_to_each_worker_are_apart(run: Recorded) -> None:
     assert sorted(calls, key=str) == WORKERS
     assert len(set(calls.values())) == 1
     assert max(responses, key=lambda name: responses[name]) == WORKERS[2]
+
+
+def test_operations_have_numbers_in_their_group(run: Recorded) -> None:
+    """The ranks of a group number their operations alike, from 1, and all of them are matched."""
+    numbers: dict[str, list[int]] = {}
+    for span in run.folder.trace.named("GroupCoordinator.all_reduce", "GroupCoordinator.all_gather"):
+        numbers.setdefault(_name(span), []).append(span.attributes[names.COLLECTIVE_NUMBER])
+    assert sorted(numbers) == WORKERS
+    assert all(found == [*range(1, len(found) + 1)] for found in numbers.values())
+    (group,) = worker_groups(run.folder.trace)
+    assert len(group.operations) == len(numbers[WORKERS[0]]) + len(numbers[WORKERS[2]]) + len(run.tensors)
+
+
+def test_time_of_each_rank_adds_up(run: Recorded) -> None:
+    """Computing, waiting and transfer of a rank are the time of its calls, for each step with tokens."""
+    (group,) = worker_groups(run.folder.trace)
+    computed = [step.index for step in steps(run.folder.trace) if step.requests]
+    assert sorted((one.step.index, one.rank) for one in group.steps) == [(i, r) for i in computed for r in range(4)]
+    spans = run.folder.trace.named("Worker.execute_model", "Worker.sample_tokens")
+    for one in group.steps:
+        begin, end = one.intervals[0].start_ns, one.intervals[-1].end_ns
+        own = [s for s in spans if _name(s) == WORKERS[one.rank] and begin <= s.start_ns < end]
+        assert sum(map(one.time, KINDS)) == sum(span.duration_ns for span in own)
+
+
+def test_each_worker_has_its_part_of_the_model(run: Recorded) -> None:
+    """The parts of a divided weight cover it, and each rank has the layers of its stage and a KV cache for them."""
+    (group,) = worker_groups(run.folder.trace)
+    assert [(part.stage, part.layers, part.tp_ranks) for part in group.parts] == [
+        (0, "0-1", (0, 1)), (0, "0-1", (0, 1)), (1, "2-3", (2, 3)), (1, "2-3", (2, 3))
+    ]  # fmt: skip
+    assert len({part.kv_cache_bytes for part in group.parts}) == 1
+    first, second = (part.weights for part in group.parts[:2])
+    for one, other in zip(first, second, strict=True):
+        assert one.whole == other.whole
+        for (start, size, total), (next_start, next_size, _) in zip(one.ranges, other.ranges, strict=True):
+            assert (start, size, next_size) == (0, next_start, total - size)
 
 
 def _name(span: Any) -> str:

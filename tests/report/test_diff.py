@@ -11,7 +11,7 @@ from tests.report.nasty import NASTY
 from tests.report.traces import Calls, step_facts
 from tests.report.two_runs import folder_of, run_of
 from tracellm.report.diff import diff_markdown, diff_text
-from tracellm.report.diff.blocks import Column, Paragraph, Table, markdown, plain, wrapped
+from tracellm.report.wording.blocks import Column, Paragraph, Table, markdown, plain, wrapped
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder

@@ -32,6 +32,7 @@ __all__ = [
     "sequence_text",
     "step_text",
     "steps_text",
+    "workers_text",
     "write_reports",
 ]
 
@@ -143,6 +144,13 @@ def step_text(run: RunFolder, number: str, lang: Language, width: int = FILE_WID
     output = step_text.step_text(run.trace, int(number), lang=lang, width=width)
     why = why_missing(run.manifest, lang, "steps", "schedules", "endings", "samples")
     return _with_notes(output, run, lang, further=why)
+
+
+def workers_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:
+    """Return the workers of a run with several, `width` columns wide: their parts of the model, and their time."""
+    from tracellm.report import workers
+
+    return _with_notes(workers.workers_text(run.trace, lang=lang, width=width), run, lang)
 
 
 def _with_notes(output: str, run: RunFolder, lang: Language, mark: str = "", further: Sequence[str] = ()) -> str:

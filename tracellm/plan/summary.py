@@ -12,8 +12,8 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_utils import get_max_num_blocks
 from tracellm.plan.gpus import Gpu
 from tracellm.plan.ranks import Collective, StagePlan, StepSize, get_bytes_per_block_of_stages, get_groups
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.quantities import byte_size
 from tracellm.report.wording.titles import time
 

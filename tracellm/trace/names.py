@@ -149,6 +149,7 @@ MESSAGE_STEP = _define(
 )
 COLLECTIVE_BYTES = _define("tracellm.collective.bytes", "int", "bytes of this rank's tensor", on=_COLLECTIVES)
 COLLECTIVE_RANKS = _define("tracellm.collective.ranks", "int[]", "ranks that take part", on=_COLLECTIVES)
+COLLECTIVE_NUMBER = _define("tracellm.collective.number", "int", "number of the operation, from 1", on=_COLLECTIVES)
 HTTP_METHOD = _define("http.request.method", "str", "method of the HTTP request: GET, POST", on=_HTTP)
 HTTP_PATH = _define("url.path", "str", "requested path: /v1/chat/completions", on=_HTTP)
 HTTP_STATUS = _define("http.response.status_code", "int", "status code of the response", on=_HTTP)
@@ -234,17 +235,9 @@ CLIENT_VARIABLE_SET = _define(
 )
 CLIENT_ASYNCIO = _define("tracellm.client.asyncio_mode", "bool", "argument `asyncio_mode` of make_client")
 CLIENT_EXECUTOR = _define("tracellm.client.executor_class", "str", "argument `executor_class` of make_client")
-CLIENT_CHOICE = _define(
-    "tracellm.client.choice",
-    "str",
-    "chosen client class",
-    on=(*_MAKING_CLIENTS, "choose_client"),
-)
+CLIENT_CHOICE = _define("tracellm.client.choice", "str", "chosen client class", on=(*_MAKING_CLIENTS, "choose_client"))
 CLIENT_RULE = _define(
-    "tracellm.client.rule",
-    "str",
-    "condition on the arguments that was met",
-    on=(*_MAKING_CLIENTS, "choose_client"),
+    "tracellm.client.rule", "str", "condition on the arguments that was met", on=(*_MAKING_CLIENTS, "choose_client")
 )
 
 _define = Group("Choice of an engine core", on=("DPLBAsyncMPClient.get_core_engine_for_request",))
@@ -260,10 +253,7 @@ CONFIG = _define(
     "tracellm.config", "str[]", "settings of the engine, as `name=value`", on=("EngineArgs.create_engine_config",)
 )
 LOAD_SOURCE = _define(
-    "tracellm.load.source",
-    "str",
-    "folder or hub id of the model",
-    on=("DefaultModelLoader._prepare_weights",),
+    "tracellm.load.source", "str", "folder or hub id of the model", on=("DefaultModelLoader._prepare_weights",)
 )
 LOAD_FILES = _define("tracellm.load.files", "str[]", "weight files", on=("DefaultModelLoader._prepare_weights",))
 LOAD_BYTES = _define("tracellm.load.bytes", "int", "bytes of weights read")
@@ -276,6 +266,12 @@ LOAD_WEIGHTS = _define(
     "str[]",
     "parameters of the model, layers with the same shape together: `model.layers.0-3.mlp.down_proj.weight=float32[256, "
     "512]`",
+)
+LOAD_PARTITIONS = _define(
+    "tracellm.load.partitions",
+    "str[]",
+    "parts of the divided weights that this worker has, for each projection `start+size/total`: "
+    "`model.layers.0-3.self_attn.qkv_proj.weight: dim=0 0+128/256 0+64/128 0+64/128`; absent if none is divided",
 )
 LOAD_ATTENTION = _define(
     "tracellm.load.attention",
@@ -297,6 +293,13 @@ LOAD_DEVICE_NAME = _define(
     "str",
     "name of the GPU of the weights: NVIDIA H200",
     on=("DefaultModelLoader.place_on_device",),
+)
+_define = Group("One of several workers", on=("initialize_model_parallel",))
+WORKER_RANK = _define("tracellm.worker.rank", "int", "rank of the worker")
+WORKER_TP_RANKS = _define("tracellm.worker.tp_ranks", "int[]", "ranks that share its layers")
+WORKER_PP_RANKS = _define("tracellm.worker.pp_ranks", "int[]", "ranks of its pipeline, stage by stage")
+WORKER_KV_BYTES = _define(
+    "tracellm.worker.kv_cache_bytes", "int", "bytes of its KV cache", on=("GPUModelRunner.initialize_kv_cache",)
 )
 _define = Group("Configuration, loading, memory", on=("GPUModelRunner.load_model",))
 LOAD_OPS = _define("tracellm.load.ops", "str", "implementation of the layers' operations: torch, cpu, triton")

@@ -157,6 +157,11 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """Index of the step whose tokens came with this one, if it is an earlier one; else 0."""
 
     @property
+    def is_in_flight(self) -> bool:
+        """True if nothing was scheduled because an earlier step was still computing all running requests."""
+        return self.kind == "empty" and bool(self.running) and 0 < self.output_of < self.index
+
+    @property
     def num_tokens(self) -> int:
         """Tokens computed in this step, of all requests."""
         return sum(request.num_tokens for request in self.requests)

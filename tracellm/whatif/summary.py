@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracellm.report.diff.blocks import Column, Table, plain, wrapped
 from tracellm.report.steps_table import step_text
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.blocks import Column, Table, plain, wrapped
 from tracellm.report.wording.safe_text import visible
 from tracellm.whatif.variant import EngineVariant, decisions, first_difference
 from tracellm.whatif.workload import Schedule

@@ -10,8 +10,8 @@ from tracellm.cli.options import Command, as_option, language_option, option
 from tracellm.cli.reports import FILE_WIDTH
 from tracellm.cli.stdout import print_out, width_of_terminal
 from tracellm.plan.gpus import GPUS
-from tracellm.report.diff.blocks import plain
 from tracellm.report.texts import Language
+from tracellm.report.wording.blocks import plain
 
 __all__ = ["plan"]
 

@@ -16,6 +16,7 @@ from tracellm.cli.reports import (
     sequence_text,
     step_text,
     steps_text,
+    workers_text,
     write_reports,
 )
 from tracellm.cli.stdout import print_out, width_of_terminal
@@ -23,10 +24,10 @@ from tracellm.report.texts import Language, text
 
 __all__ = ["report", "show"]
 
-_PARTS = ("sequence", "tree", "steps")
+_PARTS = ("sequence", "tree", "steps", "workers")
 
 
-@click.command(cls=Command, usage=["[RUN]", "sequence|tree|steps|step N"], help="cli.help.show")
+@click.command(cls=Command, usage=["[RUN]", "sequence|tree|steps|step N|workers"], help="cli.help.show")
 @click.argument("what", nargs=-1)
 @language_option
 @detail_option
@@ -66,6 +67,8 @@ def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple
             output = calltree_text(run, lang, width)
         case "step":
             output = step_text(run, number, lang, width)
+        case "workers":
+            output = workers_text(run, lang, width)
         case _:
             output = steps_text(run, lang, width)
     print_out(output)

@@ -45,6 +45,7 @@ class GroupCoordinator:
         rank: rank of this worker.
         rank_in_group: its index in `ranks`.
         world_size: number of members.
+        num_collectives: number of `all_reduce` and `all_gather` calls so far, the same in all members.
         num_sent: number of `send_tensor_dict` calls so far.
         num_received: number of `recv_tensor_dict` calls so far.
     """
@@ -65,7 +66,7 @@ class GroupCoordinator:
         self.device = device
         self.device_group = device_group
         self.cpu_group = cpu_group
-        self.num_sent = self.num_received = 0
+        self.num_collectives = self.num_sent = self.num_received = 0
 
     @property
     def is_first_rank(self) -> bool:
@@ -89,11 +90,13 @@ class GroupCoordinator:
 
     def all_reduce(self, input_: Tensor) -> Tensor:
         """Return the sum of the members' tensors; `input_` is overwritten."""
+        self.num_collectives += 1
         dist.all_reduce(input_, group=self.device_group)
         return input_
 
     def all_gather(self, input_: Tensor, dim: int = -1) -> Tensor:
         """Return the members' tensors, all of one shape, side by side along `dim`."""
+        self.num_collectives += 1
         parts = [torch.empty_like(input_) for _ in range(self.world_size)]
         dist.all_gather(parts, input_.contiguous(), group=self.device_group)
         return torch.cat(parts, dim=dim)

@@ -71,7 +71,19 @@ def model_shape(model: Any) -> dict[str, Any]:
     return {
         names.LOAD_WEIGHTS: [f"{name}={shape}" for name, shape in _entries(weights)],
         names.LOAD_ATTENTION: [f"{name.removesuffix('.')}: {sizes}" for name, sizes in _entries(attention)],
+        **_partitions(model),
     }
+
+
+def _partitions(model: Any) -> dict[str, Any]:
+    """Return the parts of divided weights that this worker has as an attribute; none if no weight is divided."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for name, module in model.named_modules():
+        parts = getattr(module, "partitions", ())
+        if any(size < total for _, size, total in parts):
+            ranges = " ".join(f"{start}+{size}/{total}" for start, size, total in parts)
+            _add(found, f"{name}.weight", f"dim={module.partition_dim} {ranges}")
+    return {names.LOAD_PARTITIONS: [f"{name}: {what}" for name, what in _entries(found)]} if found else {}
 
 
 def _add(found: dict[tuple[str, str], list[int]], name: str, what: str) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "load_rows",
     "output_line",
     "real_vllm",
+    "sampled_tokens",
     "step_rows",
     "step_title",
     "ways_to_clients",
@@ -262,10 +263,16 @@ def _executed(step: Step, lang: str) -> list[str]:
 def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
         return [text(lang, "console.step.no_token" if step.logits_shape else "console.step.later")]
+    lines = [text(lang, "console.step.output_of", index=step.output_of)] if step.output_of else []
+    return [*lines, *sampled_tokens(step, lang)]
+
+
+def sampled_tokens(step: Step, lang: str) -> list[str]:
+    """Return a line for each token that came with a step."""
     batch = {request.request_id: index for index, request in enumerate(step.requests)}
     in_order = sorted(step.sampled, key=lambda sampled: batch.get(sampled.request_id, len(batch)))
     shown, more = clip(in_order, MOST_REQUESTS)
-    lines = [text(lang, "console.step.output_of", index=step.output_of)] if step.output_of else []
+    lines = []
     for sampled in shown:
         token = (
             text(lang, "console.step.no_text") if sampled.text is None else f'"{shorten(visible(sampled.text), 40)}"'

@@ -23,6 +23,7 @@ from tracellm.report.console.boxes import (
     load_line,
     load_rows,
     output_line,
+    sampled_tokens,
     step_rows,
     step_title,
 )
@@ -347,6 +348,11 @@ class Console:
             self._terminal.brief(line)
             return
         self._terminal.line(line)
+        if run.steps == 1 and run.first.output_of and "CALL" in self._messages:  # of a pipeline
+            tokens = text(self._lang, "step.comma").join(sampled_tokens(run.first, self._lang))
+            self._terminal.line(
+                text(self._lang, "console.run.tokens", index=run.first.output_of, tokens=tokens), indent=4
+            )
         for change in run.changes:
             self._terminal.line(change, indent=4)
 

@@ -6,13 +6,13 @@ The parts follow below that sentence, one module for each: the runs, times and m
 `tracellm.trace.compare` finds the differences, as data.
 """
 
-from tracellm.report.diff.blocks import Block, Paragraph, markdown, plain
 from tracellm.report.diff.calls import calls_part
 from tracellm.report.diff.requests import requests_part
 from tracellm.report.diff.runs import runs_alike, runs_part
 from tracellm.report.diff.steps import steps_part
 from tracellm.report.diff.times import boundary_part, times_part
 from tracellm.report.diff.verdict import verdict
+from tracellm.report.wording.blocks import Block, Paragraph, markdown, plain
 from tracellm.trace.compare import Comparison, compare
 from tracellm.trace.run_folder import RunFolder
 

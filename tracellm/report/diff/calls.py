@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.diff.times import RUNS
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.compare import CallPair, Comparison

@@ -9,7 +9,6 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.diff import diff_parts
-from tracellm.report.diff.blocks import Block, Heading, Table
 from tracellm.report.diff.steps import differences
 from tracellm.report.diff.times import RUNS
 from tracellm.report.facts.coverage import notes
@@ -19,6 +18,7 @@ from tracellm.report.html.items_data import has_pictures
 from tracellm.report.html.page import document, environment
 from tracellm.report.html.run_view import problems_view
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.blocks import Block, Heading, Table
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.compare import Comparison, compare
 from tracellm.trace.run_folder import RunFolder

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.compare import ComparedRequest, Comparison, RequestPair

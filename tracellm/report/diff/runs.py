@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.facts.startup import client_choice, engine_config, model_load
 from tracellm.report.texts import text, texts
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder

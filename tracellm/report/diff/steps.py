@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.diff.times import RUNS
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.changes import held_reason
 from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import shorten, visible

@@ -1,7 +1,9 @@
 """Times of both runs, and what their messages between processes cost."""
 
-from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
+from collections.abc import Callable
+
 from tracellm.report.texts import text
+from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.wording.quantities import byte_size, percent
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import time
@@ -82,6 +84,7 @@ def times_part(comparison: Comparison, lang: str) -> list[Block]:
         "steps": [f"{count:,}" if any(counts) else none for count in counts],
         "step": [band(times.steps, count) for times, count in zip(both, counts, strict=True)],
         "between": [band(times.between, count - 1) for times, count in zip(both, counts, strict=True)],
+        **(_worker_rows(comparison, band) if _has_workers(comparison) else {}),
         "recording": [time(times.recording_ns) if times.recording_ns else none for times in both],
     }
     table = tuple(
@@ -96,3 +99,17 @@ def times_part(comparison: Comparison, lang: str) -> list[Block]:
         Table((Column(""), Column("A", number=True), Column("B", number=True)), table),
         Paragraph(text(lang, "diff.times.noise" if banded else "diff.times.noise.once")),
     ]
+
+
+def _has_workers(comparison: Comparison) -> bool:
+    """Return whether a run has calls to workers in processes of their own."""
+    return any(tally.type == "CALL" for boundary in comparison.boundaries for tally in boundary.types)
+
+
+def _worker_rows(comparison: Comparison, band: Callable[[Spread, int], str]) -> dict[str, list[str]]:
+    """Return the time of a step in which workers work, and the time of calls to them in which none works."""
+    both = list(zip(comparison.times, comparison.num_steps, strict=True))
+    return {
+        "work": [band(times.work, count) for times, count in both],
+        "calls": [band(times.calls, count) for times, count in both],
+    }

@@ -285,6 +285,7 @@ def _step(step: Step, replay: BlockReplay, number: _Numbers, candidates: "_Candi
             "inconsistent": not blocks.consistent,
             "encoder": step.encoder and encoder_row(step.encoder, number),
             "logits": step.logits_shape,
+            "inFlight": step.output_of if step.is_in_flight else 0,
             "sampled": [candidates.row(number(sampled.request_id), sampled) for sampled in sampled_in_order(step)],
             "error": step.span.error,
         }

@@ -16,6 +16,7 @@ from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.sequence import sequence
 from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
+from tracellm.report.facts.workers import worker_groups
 from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.calls_data import calls_data
@@ -35,6 +36,7 @@ from tracellm.report.html.run_view import (
 )
 from tracellm.report.html.sequence_data import sequence_data
 from tracellm.report.html.source_data import source_data
+from tracellm.report.html.workers_view import workers_view
 from tracellm.report.texts import LANGUAGES, Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
@@ -66,21 +68,22 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     Raises:
         ValueError: there is no such language.
     """
+    trace = run_folder.trace
     return document(
         partial(_body, run_folder),
         lang,
         script="main.js",
-        styles=("page.css", "steps.css", "calls.css", "model.css"),
+        styles=("page.css", "steps.css", "calls.css", "model.css", *(["workers.css"] if worker_groups(trace) else [])),
         data={
             **page_texts(lang, *_TEXTS),
-            **run_data(run_folder.trace, run_folder.variants),
-            "sequence": sequence_data(run_folder.trace),
-            "source": source_data(run_folder.trace, run_folder.manifest),
+            **run_data(trace, run_folder.variants),
+            "sequence": sequence_data(trace),
+            "source": source_data(trace, run_folder.manifest),
         },
-        calls=calls_data(run_folder.trace),
+        calls=calls_data(trace),
         title=run_view(run_folder, lang)["title"],
         version=version(run_folder),
-        pictures=has_pictures(run_folder.trace),
+        pictures=has_pictures(trace),
     )
 
 
@@ -148,6 +151,7 @@ def _body(run_folder: RunFolder, lang: Language) -> str:
         "run": run_view(run_folder, lang),
         "client": client,
         "boundary": boundary_view(trace, lang),
+        "workers": workers_view(trace, lang),
         "without_text": without_text,
         "mermaid": to_mermaid(sequence(trace, lang=lang)),
         "load": load_view(load, manifest, lang),

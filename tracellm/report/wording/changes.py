@@ -83,6 +83,9 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
     sentences = []
     if step.kind == "empty" and (ended := [id for id in step.released if id not in step.aborted]):
         sentences.append(text(lang, "step.released", names=name_requests(ended, lang)))
+    elif step.is_in_flight:
+        requests = name_requests(step.running, lang)
+        sentences.append(text(lang, "step.in_flight", names=requests, index=step.output_of))
     for key in ("aborted", "new", "resumed", "preempted"):
         if ids := getattr(step, key):
             sentences.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))

@@ -4,6 +4,7 @@ A message is encoded, on its way (through the socket, until the thread on the ot
 in one process has no messages: all is empty or zero.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -97,6 +98,9 @@ class RunTimes:
     `startup_ns` is the making of engines, `requests_ns` the time with at least one request. `between` is from the end
     of a step to the start of the next, with a request there all along. `recording_ns` is the recording's part of all
     these.
+
+    `work` is the time in which any worker works, for each step until the next; `calls` is the time in which the engine
+    core calls the workers, or waits for them, and none of them works.
     """
 
     startup_ns: int
@@ -104,6 +108,8 @@ class RunTimes:
     steps: Spread
     between: Spread
     recording_ns: int = 0
+    work: Spread = Spread(0, 0, 0)
+    calls: Spread = Spread(0, 0, 0)
 
 
 def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
@@ -117,13 +123,44 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
             interval < len(requests) and _within(before.span.end_ns, after.span.start_ns, requests[interval])
         ):
             gaps.append(max(0, after.span.start_ns - before.span.end_ns))
+    work, calls = _workers(trace, steps)
     return RunTimes(
         startup_ns=_length(_intervals(filter(_makes_engine, trace.spans))),
         requests_ns=_length(requests),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
         recording_ns=sum(span.recording_ns for span in trace.spans),
+        work=Spread.of(work),
+        calls=Spread.of(calls),
     )
+
+
+_EXECUTORS = ("UniProcExecutor", "MultiprocExecutor", "RayDistributedExecutor")
+_CALLS = (
+    *(f"{name}.{method}" for name in _EXECUTORS for method in ("execute_model", "sample_tokens")),
+    "Executor.result",
+)
+_WORK = ("Worker.execute_model", "Worker.sample_tokens")
+
+
+def _workers(trace: Trace, steps: Sequence[Step]) -> tuple[list[int], list[int]]:
+    """Return the times of workers and of calls to them, for each step until the next; none for several machines."""
+    if len({process.host for process in trace.processes}) > 1:
+        return [], []
+    work, calls = _intervals(trace.named(*_WORK)), _intervals(trace.named(*_CALLS))
+    both = _intervals(sorted([*trace.named(*_WORK), *trace.named(*_CALLS)], key=lambda span: span.start_ns))
+    starts = [step.span.start_ns for step in steps]
+    ends = [*starts[1:], both[-1][1]] if starts and both else []
+    works = [_covered(work, start, end) for start, end in zip(starts, ends, strict=False)]
+    alls = [_covered(both, start, end) for start, end in zip(starts, ends, strict=False)]
+    return works, [whole - part for whole, part in zip(alls, works, strict=True)] if calls else []
+
+
+def _covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
+    """Return the part of start to end that the intervals, ordered and apart, cover."""
+    first = max(0, bisect_right(intervals, start, key=lambda interval: interval[0]) - 1)
+    last = bisect_left(intervals, end, key=lambda interval: interval[0])
+    return sum(max(0, min(until, end) - max(since, start)) for since, until in intervals[first:last])
 
 
 def _makes_engine(span: Span) -> bool:

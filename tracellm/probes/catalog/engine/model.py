@@ -15,15 +15,17 @@ __all__ = ["ENTRIES"]
 
 
 def _capture_collective(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return argument(args, kwargs, 1, "input_").nbytes, list(args[0].ranks)
+    group = args[0]
+    return argument(args, kwargs, 1, "input_").nbytes, list(group.ranks), group.num_collectives
 
 
 def _collective(facts: Any) -> dict[str, Any]:
-    num_bytes, ranks = facts
+    num_bytes, ranks, number = facts
     return {
         names.ARGUMENTS: [f"input_={num_bytes} bytes"],
         names.COLLECTIVE_BYTES: num_bytes,
         names.COLLECTIVE_RANKS: ranks,
+        names.COLLECTIVE_NUMBER: number,
     }
 
 

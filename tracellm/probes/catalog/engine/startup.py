@@ -62,7 +62,14 @@ _SETTINGS = (
 
 
 def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return {names.CONFIG: [*settings(result, _SETTINGS), f"attention_backend={result.ops_choice.name}"]}
+    """Capture the settings; those of workers only if they have processes of their own, and sizes other than 1."""
+    parallel, workers = result.parallel_config, []
+    if parallel.distributed_executor_backend != "uni":
+        sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+        workers = [name for name in sizes if getattr(parallel, name) > 1]
+        workers = ["distributed_executor_backend", *workers]
+    parts = (*_SETTINGS, ("parallel_config", tuple(workers)))
+    return {names.CONFIG: [*settings(result, parts), f"attention_backend={result.ops_choice.name}"]}
 
 
 def _capture_libraries(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -184,6 +191,27 @@ def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     }
 
 
+def _capture_groups(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    groups = sys.modules["tracellm.engine.distributed.parallel_state"]
+    rank = sys.modules["torch"].distributed.get_rank()
+    tp_group, pp_group = groups.get_tp_group(), groups.get_pp_group()
+    return {
+        names.ARGUMENTS: [f"tensor_model_parallel_size={args[0]}", f"device={args[1]}"],
+        names.WORKER_RANK: rank,
+        names.WORKER_TP_RANKS: list(tp_group.ranks) if tp_group.world_size > 1 else [rank],
+        names.WORKER_PP_RANKS: list(pp_group.ranks) if pp_group.world_size > 1 else [rank],
+    }
+
+
+def _capture_own_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the size of this worker's KV cache; the engine core's spans have that of a single one."""
+    arguments = {names.ARGUMENTS: ["kv_cache_config=KVCacheConfig"]}
+    if args[0].vllm_config.parallel_config.world_size == 1:
+        return arguments
+    config = argument(args, kwargs, 1, "kv_cache_config")
+    return {**arguments, names.WORKER_KV_BYTES: sum(tensor.size for tensor in config.kv_cache_tensors)}
+
+
 def _capture_scheduler(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     config = args[0].scheduler_config
     return {
@@ -248,7 +276,8 @@ ENTRIES = (
     *ours_only("request", _RAY, "__init__", "_init_executor", "_start_workers", "_place", "shutdown"),
     *ours_only("request", _WORKER_PROC, "__init__"),
     *ours_only("request", "executor.ray_executor:RayWorkerProc", "__init__", "init_worker"),
-    *ours_only("request", "distributed.parallel_state:", "init_distributed_environment", "initialize_model_parallel"),
+    *ours_only("request", "distributed.parallel_state:", "init_distributed_environment"),
+    *ours_only("request", "distributed.parallel_state:", "initialize_model_parallel", record=_capture_groups),
     *plain("request", _WRAPPER, "init_worker", "init_device", lifeline="Worker"),
     *plain("request", _WORKER, "__init__", "init_device", "load_model", shown_as="Worker"),
     *plain("request", _RUNNER, "__init__", shown_as="GPUModelRunner"),
@@ -274,7 +303,9 @@ ENTRIES = (
     *plain(
         "step", _WORKER, "get_kv_cache_spec", "determine_available_memory", "initialize_from_config", shown_as="Worker"
     ),
-    *plain("step", _RUNNER, "get_kv_cache_spec", "initialize_kv_cache", "profile_run", shown_as="GPUModelRunner"),
+    *plain("step", _RUNNER, "get_kv_cache_spec", "profile_run", shown_as="GPUModelRunner"),
+    *ours_only("step", _RUNNER, "initialize_kv_cache", shown_as="GPUModelRunner", record=_capture_own_kv_cache),
+    *vllm_only("step", "v1.worker.gpu_model_runner:GPUModelRunner", "initialize_kv_cache", shown_as="GPUModelRunner"),
     *ours_only(
         "request", "core.sched.scheduler:Scheduler", "__init__", shown_as="Scheduler", record=_capture_scheduler
     ),

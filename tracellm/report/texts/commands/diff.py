@@ -79,6 +79,8 @@ Examples:
     "diff.times.steps": "steps",
     "diff.times.step": "per step (median)",
     "diff.times.between": "between two steps (median)",
+    "diff.times.work": "workers compute, per step (median)",
+    "diff.times.calls": "calls to the workers, per step (median)",
     "diff.times.recording": "recording, included in these times",
     "diff.times.band": "{time} ({low} to {high})",
     "diff.times.noise": "Each run was made once. Start-up and total times vary from run to run, often by half, so a "
@@ -252,6 +254,8 @@ ZH = {
     "diff.times.steps": "step 数",
     "diff.times.step": "每个 step（中位数）",
     "diff.times.between": "相邻 step 之间（中位数）",
+    "diff.times.work": "worker 计算，每个 step（中位数）",
+    "diff.times.calls": "调用 worker，每个 step（中位数）",
     "diff.times.recording": "记录（已包含在以上时间中）",
     "diff.times.band": "{time}（{low} 至 {high}）",
     "diff.times.noise": "两边各运行一次。启动时间和总时间每次运行都会波动，幅度常达一半，因此差异可能只是噪声。"

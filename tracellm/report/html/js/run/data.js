@@ -73,6 +73,7 @@
  * @property {number[]} [preempted]
  * @property {number[]} [aborted]
  * @property {[r: number, reason: string][]} [finished]
+ * @property {number} [inFlight] of a step without requests: the earlier step that was still computing them
  * @property {number[]} [released] requests that gave their blocks back before this step or in it
  * @property {number[]} [evicted] cached blocks that got a new owner
  * @property {[block: number, r: number, index: number][]} [cached] blocks that became full and cached

@@ -220,6 +220,7 @@ export function changeSentences(run, step) {
   }
   const left = (step.released ?? []).filter((r) => !step.aborted?.includes(r) && !step.preempted?.includes(r));
   if (left.length) found.push(t(step.kind === "empty" ? "page.change.dropped" : "page.change.released", { names: names(left) }));
+  else if (step.inFlight) found.push(t("page.change.in_flight", { n: step.inFlight, names: names(step.running ?? []) }));
   if (step.evicted?.length) found.push(t("page.change.evicted", { n: step.evicted.length }));
   if (step.error) found.push(t("step.failed", { error: visible(step.error) }));
   return found;

@@ -1,4 +1,4 @@
-"""Blocks of a comparison: headings, paragraphs and tables, as plain text for a terminal or as Markdown.
+"""Blocks of a text report: headings, paragraphs and tables, as plain text for a terminal or as Markdown.
 
 The callers escape invisible characters in texts of a user's script; Markdown's syntax is escaped here.
 """
