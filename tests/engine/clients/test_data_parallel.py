@@ -163,7 +163,7 @@ def test_an_abort_goes_to_the_engine_core_of_its_request(run: Run, llm: AsyncLLM
 
 def test_llm_has_one_engine_core() -> None:
     """`LLM` refuses several engine cores, as vLLM's does, and names what has them."""
-    with pytest.raises(EngineError, match=r"LLM\(data_parallel_size=2\) is not supported for single-process usage"):
+    with pytest.raises(EngineError, match=r"LLM has one engine core, got data_parallel_size=2"):
         LLM("tiny", data_parallel_size=2)
 
 

@@ -55,10 +55,9 @@ class Processor:
             InvalidRequestError: the model cannot serve the prompt or the parameters, or there is no such engine core.
         """
         self._validate_params(params)
-        if data_parallel_rank is not None:
-            size = self.vllm_config.parallel_config.data_parallel_size
-            if not is_a(data_parallel_rank, int) or not 0 <= data_parallel_rank < size:
-                raise InvalidRequestError(f"data_parallel_rank {data_parallel_rank!r} is out of range [0, {size}).")
+        size = self.vllm_config.parallel_config.data_parallel_size
+        if data_parallel_rank is not None and not (is_a(data_parallel_rank, int) and 0 <= data_parallel_rank < size):
+            raise InvalidRequestError(f"data_parallel_rank {data_parallel_rank!r} is out of range [0, {size}).")
         inputs = self.input_preprocessor.preprocess(prompt, self._get_max_length(params))
         eos_token_id = self.input_preprocessor.get_eos_token_id()
         self._validate_model_input(inputs)

@@ -78,7 +78,7 @@ def choose_client(multiprocess_mode: bool, asyncio_mode: bool) -> ClientChoice:
 
 
 class EngineCoreClient(ABC):
-    """Interface of all clients. Blocking clients have the methods without `_async`, `AsyncMPClient` those with it."""
+    """Interface of the clients. An `AsyncMPClient` has these methods as coroutines with the suffix `_async`."""
 
     @staticmethod
     def make_client(
@@ -140,22 +140,6 @@ class EngineCoreClient(ABC):
 
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
-        raise NotImplementedError
-
-    async def get_output_async(self) -> EngineCoreOutputs:
-        """See `get_output`."""
-        raise NotImplementedError
-
-    async def add_request_async(self, request: EngineCoreRequest) -> None:
-        """See `add_request`."""
-        raise NotImplementedError
-
-    async def abort_requests_async(self, request_ids: list[str]) -> None:
-        """See `abort_requests`."""
-        raise NotImplementedError
-
-    async def reset_prefix_cache_async(self) -> bool:
-        """See `reset_prefix_cache`."""
         raise NotImplementedError
 
 

@@ -126,7 +126,10 @@ class GPUModelRunner:
         """Run the largest possible step without a KV cache, and sample at random, to measure its peak memory."""
         hidden_states = self._dummy_run(self.max_num_tokens)
         if isinstance(hidden_states, Tensor):
-            self._dummy_sampler_run(self.model.compute_logits(hidden_states[: self.max_num_reqs]))
+            logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
+            generator = torch.Generator(self.device)  # not that of the requests, whose tokens must not depend on it
+            sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
+            sampler(logits, SamplingMetadata.for_dummy_run(*logits.shape, self.device))
 
     @torch.inference_mode()
     def _dummy_run(self, num_tokens: int) -> Tensor | IntermediateTensors:
@@ -138,11 +141,6 @@ class GPUModelRunner:
             received = IntermediateTensors.zeros(len(ids), config.get_hidden_size(), config.dtype, self.device)
         with set_forward_context(None):
             return self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64), received)
-
-    def _dummy_sampler_run(self, logits: Tensor) -> None:
-        """Sample from the logits and drop the tokens, without advancing the requests' random numbers."""
-        sampler = Sampler(torch.Generator(self.device), self.model_config.logprobs_mode, self.ops)
-        sampler(logits, SamplingMetadata.for_dummy_run(logits.shape[0], logits.shape[1], self.device))
 
     def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
         """Return what each attention layer stores per token, by the layer's name."""

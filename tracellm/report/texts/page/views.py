@@ -78,7 +78,7 @@ EN = {
     "page.change.released": "The blocks of {names}, finished before, are free.",
     "page.change.dropped": "Nothing to compute. The scheduler reports finished requests to the model runner with its "
     "next output, so one more step runs: the model runner drops the state of {names}.",
-    "page.change.in_flight": "Still in step {n}, in another pipeline stage: {names}.",
+    "page.change.in_flight": "Still computed in step {n}: {names}.",
     "page.change.evicted": "{n:cached block|cached blocks} evicted.",
     "page.change.none": "The same requests as in the previous step.",
     "page.budget": "Token budget",
@@ -325,7 +325,7 @@ ZH = {
     "page.change.released": "此前结束的 {names} 已归还块。",
     "page.change.dropped": "没有要计算的 token。调度器在下一次输出中才把已结束的请求告诉 model runner，所以还要再运行"
     "一个 step：model runner 丢弃 {names} 的状态。",
-    "page.change.in_flight": "仍在 step {n} 里，由流水线的另一个 stage 计算：{names}。",
+    "page.change.in_flight": "仍在 step {n} 里计算：{names}。",
     "page.change.evicted": "驱逐了 {n:,} 个缓存块。",
     "page.change.none": "请求与上一步相同。",
     "page.budget": "token 预算",
