@@ -46,8 +46,8 @@ class LLMEngine:
     ) -> None:
         if (size := vllm_config.parallel_config.data_parallel_size) > 1:
             raise EngineError(
-                f"LLM has one engine core, got data_parallel_size={size}. Use AsyncLLM or `tracellm serve`, which divide "
-                "requests between several, or a process with an LLM for each part of the prompts."
+                f"LLM has one engine core, got data_parallel_size={size}. Use AsyncLLM or `tracellm serve`, which "
+                "divide requests between several, or a process with an LLM for each part of the prompts."
             )
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config

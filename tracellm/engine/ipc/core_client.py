@@ -108,11 +108,7 @@ class EngineCoreClient(ABC):
         return InprocClient(vllm_config, executor_class, log_stats)
 
     @staticmethod
-    def make_async_mp_client(
-        vllm_config: VllmConfig,
-        executor_class: type[Executor],
-        log_stats: bool,
-    ) -> AsyncMPClient:
+    def make_async_mp_client(vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> AsyncMPClient:
         """Create an `AsyncMPClient`, or a `DPLBAsyncMPClient` for several engine cores."""
         from tracellm.engine.ipc.mp_client import AsyncMPClient
 
