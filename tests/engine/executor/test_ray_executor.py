@@ -59,8 +59,23 @@ def tokens(llm: LLM) -> list[list[int]]:
     return [list(output.outputs[0].token_ids) for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
 
 
-def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM]) -> None:
-    """Two stages of two actors give the tokens of one worker, and one after the other the cluster's processors."""
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """Ports at which workers should meet that another program took before them."""
+    taken: list[socket.socket] = []
+    init_worker = RayDistributedExecutor._init_worker
+
+    def take_port(self: RayDistributedExecutor, rank: int, config: bytes, method: str, *rest: object) -> Any:
+        with suppress(OSError):
+            taken.append(socket.create_server(("127.0.0.1", int(method.rpartition(":")[2]))))
+        return init_worker(self, rank, config, method, *rest)
+
+    monkeypatch.setattr(RayDistributedExecutor, "_init_worker", take_port)
+    return taken
+
+
+def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM], taken: list[socket.socket]) -> None:
+    """Two stages of two actors give the tokens of one worker, meet at a port that nobody can take, and then end."""
     expected = tokens(start())
     llm = start(tensor_parallel_size=2, pipeline_parallel_size=2, distributed_executor_backend="ray")
     assert tokens(llm) == expected
@@ -68,6 +83,7 @@ def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM]) -> None
     executor = executor_of(llm)
     pids = [worker.pid for worker in executor.workers]
     assert len({*pids, os.getpid()}) == 5
+    assert taken == []
     llm.llm_engine.engine_core.shutdown()
     assert are_gone(pids)
     assert tokens(start(pipeline_parallel_size=3, distributed_executor_backend="ray")) == expected
@@ -109,38 +125,13 @@ def test_a_lost_machine(start: Callable[..., LLM]) -> None:
             machine.terminate()
 
 
-def test_a_port_that_another_program_wants(start: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
-    """From its choice on, nobody else can take the port at which the workers meet."""
-    taken: list[socket.socket] = []
-    init_worker = RayDistributedExecutor._init_worker
-
-    def take_port(self: RayDistributedExecutor, rank: int, config: bytes, method: str, *rest: object) -> Any:
-        with suppress(OSError):
-            taken.append(socket.create_server(("127.0.0.1", int(method.rpartition(":")[2]))))
-        return init_worker(self, rank, config, method, *rest)
-
-    monkeypatch.setattr(RayDistributedExecutor, "_init_worker", take_port)
-    llm = start(tensor_parallel_size=2, distributed_executor_backend="ray")
-    assert len(tokens(llm)) == len(PROMPTS)
-    assert taken == []
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_a_server_on_a_cluster(signum: int, cluster: None) -> None:
-    """SIGTERM, or the death of the engine core, ends the actors of a server, without a message of Ray."""
-    address = ray.get_runtime_context().gcs_address
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", address)
-        server = Server("--tensor-parallel-size=2", "--distributed-executor-backend=ray")
-    with server:
+def test_the_end_of_a_server_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM ends the actors of a server, without a message of Ray."""
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    with Server("--tensor-parallel-size=2", "--distributed-executor-backend=ray") as server:
         assert len(_actors()) == 2
-        if signum == signal.SIGTERM:
-            server.send(signum)
-            assert server.end() == 0
-        else:
-            os.kill(server.engine(), signum)
-            assert server.end() == 1
-            assert "was killed by SIGKILL" in server.stderr()
+        server.send(signal.SIGTERM)
+        assert server.end() == 0
         assert "Traceback" not in server.stderr()
         assert "SIGTERM received" not in server.stderr()
         wait_until(lambda: _actors() == set(), "the end of the actors")
