@@ -20,7 +20,7 @@ _ASKED = (
     "from vllm import PoolingParams",
     "from vllm.lora.request import LoRARequest",
     "from vllm.v1.engine.core_client import DPAsyncMPClient",
-    "from vllm import LLM; LLM(model='tiny', pipeline_parallel_size=2)",
+    "from vllm import LLM; LLM(model='tiny', enable_lora=True)",
 )
 _HEADS = {"en": "| module of vLLM | names | here |", "zh": "| vLLM 的模块 | 名字 | 在这里 |"}
 

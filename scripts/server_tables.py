@@ -124,6 +124,10 @@ ENGINE = {
         "workers that share each layer of the model, each a process",
         "共同计算每一层的 worker 数，每个 worker 一个进程",
     ),
+    "data_parallel_size": (
+        "engine cores that share the requests, each with a copy of the model (`AsyncLLM` and the server)",
+        "共同处理请求的引擎核心数，每个都有一份完整的模型（`AsyncLLM` 和服务器）",
+    ),
     "distributed_executor_backend": (
         "uni (one worker in the engine core's process), mp (a process for each worker) or ray (a Ray actor for each); "
         "default: mp for several",

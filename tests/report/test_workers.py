@@ -251,4 +251,4 @@ def test_a_step_without_requests_names_the_one_under_way(output_of: int, is_in_f
     run.call(run.main, STEP_SPAN, 1, 2, facts)
     (step,) = steps(run.trace())
     assert step.is_in_flight is is_in_flight
-    assert ("request 0 still computed in step 1" in changes(step, "en")) is is_in_flight
+    assert ("request 0 still being computed in step 1" in changes(step, "en")) is is_in_flight

@@ -99,8 +99,13 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.v1.engine.core_client": {
         "engine.ipc.core_client": "EngineCoreClient InprocClient",
         "engine.ipc.mp_client": "MPClient SyncMPClient AsyncMPClient BackgroundResources",
+        "engine.ipc.dp_client": "DPLBAsyncMPClient",
     },
-    "vllm.v1.engine.core": {"engine.core.core": "EngineCore", "engine.core.core_proc": "EngineCoreProc"},
+    "vllm.v1.engine.core": {
+        "engine.core.core": "EngineCore",
+        "engine.core.core_proc": "EngineCoreProc",
+        "engine.core.dp_core_proc": "DPEngineCoreProc",
+    },
     "vllm.v1.engine.utils": {"engine.ipc.launch": "CoreEngineProcManager"},
     "vllm.v1.engine.output_processor": {
         "engine.frontend.output_processor": "OutputProcessor OutputProcessorOutput RequestOutputCollector RequestState",

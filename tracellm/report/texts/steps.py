@@ -24,7 +24,7 @@ EN = {
     "step.names": "requests {names}",
     "step.names_more": "requests {names} and {more:,} more",
     "step.released": "nothing to compute: the model runner drops {names}, finished earlier",
-    "step.in_flight": "{names} still computed in step {index}",
+    "step.in_flight": "{names} still being computed in step {index}",
     "step.aborted": "{names} aborted: cancelled, or a stop string was found",
     "step.new": "{names} joined",
     "step.resumed": "{names} resumed",

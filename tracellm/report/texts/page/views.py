@@ -78,7 +78,7 @@ EN = {
     "page.change.released": "The blocks of {names}, finished before, are free.",
     "page.change.dropped": "Nothing to compute. The scheduler reports finished requests to the model runner with its "
     "next output, so one more step runs: the model runner drops the state of {names}.",
-    "page.change.in_flight": "Still computed in step {n}: {names}.",
+    "page.change.in_flight": "Still being computed in step {n}: {names}.",
     "page.change.evicted": "{n:cached block|cached blocks} evicted.",
     "page.change.none": "The same requests as in the previous step.",
     "page.budget": "Token budget",
