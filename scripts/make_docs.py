@@ -198,7 +198,9 @@ def normal(page: str) -> str:
     """
     page = MADE.sub(_of_two_processes, page)
     page = re.sub(r"\s+", " ", page)  # the log is wrapped, and line breaks depend on the lengths of values
-    return re.sub(r"\d[\d,.]* ?(ms|µs|s|秒|kB|MB|GB)\b|(process id |进程号 )\d+|\d[\d,.]* ?%|\b\d{1,3},\d{3}\b", "#", page)
+    return re.sub(
+        r"\d[\d,.]* ?(ms|µs|s|秒|kB|MB|GB)\b|(process id |进程号 )\d+|\d[\d,.]* ?%|\b\d{1,3},\d{3}\b", "#", page
+    )
 
 
 def _of_two_processes(found: re.Match[str]) -> str:

@@ -129,7 +129,7 @@ class GPUModelRunner:
             logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
             generator = torch.Generator(self.device)  # not that of the requests, whose tokens must not depend on it
             sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
-            sampler(logits, SamplingMetadata.for_dummy_run(*logits.shape, self.device))
+            sampler(logits, SamplingMetadata.for_dummy_run(logits.shape[0], logits.shape[1], self.device))
 
     @torch.inference_mode()
     def _dummy_run(self, num_tokens: int) -> Tensor | IntermediateTensors:
