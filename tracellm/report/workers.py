@@ -19,7 +19,11 @@ from tracellm.trace.model import Trace
 __all__ = ["parts_blocks", "time_blocks", "workers_blocks", "workers_text"]
 
 _MOST_STEPS = 20
-_EXECUTORS = {"mp": "MultiprocExecutor", "ray": "RayDistributedExecutor"}
+_EXECUTORS = {
+    "mp": "MultiprocExecutor",
+    "ray": "RayDistributedExecutor",
+    "external_launcher": "ExecutorWithExternalLauncher",
+}
 
 
 def workers_text(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
@@ -65,7 +69,8 @@ def _executor(trace: Trace, group: WorkerGroup, lang: str) -> str:
     """Return which executor was chosen and why, and the number of workers."""
     space = "" if lang == "zh" else " "
     settings = {setting.name: setting for setting in engine_config(startup_spans(trace))}
-    sizes = text(lang, "workers.sizes", tp=len(group.parts[0].tp_ranks), pp=group.num_stages, n=len(group.parts))
+    tp, pp = len(group.parts[0].tp_ranks), group.num_stages
+    sizes = text(lang, "workers.sizes", tp=tp, pp=pp, n=tp * pp)
     backend = settings.get("distributed_executor_backend")
     if backend is None:
         return sizes

@@ -43,7 +43,7 @@ _NONE_IS_DEFAULT = (
     *("hf_overrides", "override_generation_config", "limit_mm_per_prompt"),
 )
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
-_EXECUTOR_BACKENDS = ("uni", "mp", "ray")
+_EXECUTOR_BACKENDS = ("uni", "mp", "ray", "external_launcher")
 _POLICIES = ("fcfs", "priority")
 _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
@@ -108,7 +108,12 @@ _RULES = (
     Rule("tensor_parallel_size", int, lambda v: v >= 1, "a whole number of workers, at least 1"),
     Rule("pipeline_parallel_size", int, lambda v: v >= 1, "a whole number of stages, at least 1"),
     Rule("data_parallel_size", int, lambda v: v >= 1, "a whole number of engine cores, at least 1"),
-    Rule("distributed_executor_backend", str, _EXECUTOR_BACKENDS.__contains__, "`uni`, `mp`, `ray` or None"),
+    Rule(
+        "distributed_executor_backend",
+        str,
+        _EXECUTOR_BACKENDS.__contains__,
+        "`uni`, `mp`, `ray`, `external_launcher` or None",
+    ),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
@@ -259,6 +264,8 @@ class EngineArgs:
                 f"LLM: {asked} needs a process for each worker: leave out `distributed_executor_backend`, or give 'mp' "
                 "or 'ray'."
             )
+        if backend == "external_launcher" and world_size > size:
+            raise EngineError("LLM: distributed_executor_backend='external_launcher' has no pipeline parallelism.")
         if stages > 1 and self.async_scheduling:
             raise EngineError(
                 "LLM: Async scheduling is not yet compatible with pipeline_parallel_size > 1. Leave out "

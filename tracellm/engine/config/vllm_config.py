@@ -182,7 +182,8 @@ class ParallelConfig:
     pipeline_parallel_size: int = 1
     """Stages, each with some of the layers."""
     distributed_executor_backend: str = "uni"
-    """`uni`: one worker in the engine core's process; `mp`: a process for each worker; `ray`: a Ray actor for each."""
+    """`uni`: one worker in the engine core's process; `mp`: a process for each worker; `ray`: a Ray actor for each;
+    `external_launcher`: one worker in each of the processes that a launcher such as torchrun starts."""
     data_parallel_size: int = 1
     """Engine cores, each with a copy of the model and its own requests."""
     data_parallel_rank: int = 0

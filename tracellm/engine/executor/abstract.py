@@ -38,8 +38,10 @@ class Executor(ABC):
             from tracellm.engine.executor.multiproc_executor import MultiprocExecutor
 
             return MultiprocExecutor
-        from tracellm.engine.executor.uniproc_executor import UniProcExecutor
+        from tracellm.engine.executor.uniproc_executor import ExecutorWithExternalLauncher, UniProcExecutor
 
+        if vllm_config.parallel_config.distributed_executor_backend == "external_launcher":
+            return ExecutorWithExternalLauncher
         return UniProcExecutor
 
     def __init__(self, vllm_config: VllmConfig) -> None:
