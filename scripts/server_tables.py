@@ -129,10 +129,10 @@ ENGINE = {
         "共同处理请求的引擎核心数，每个都有一份完整的模型（`AsyncLLM` 和服务器）",
     ),
     "distributed_executor_backend": (
-        "uni (one worker in the engine core's process), mp (a process for each worker) or ray (a Ray actor for each); "
-        "default: mp for several",
-        "uni（一个 worker，在引擎核心的进程中）、mp（每个 worker 一个进程）或 ray（每个 worker 一个 Ray actor）；"
-        "多个 worker 时默认 mp",
+        "uni (one worker in the engine core's process), mp (a process for each worker), ray (a Ray actor for each), or "
+        "external_launcher (the processes of torchrun, for `LLM`); default: mp for several",
+        "uni（一个 worker，在引擎核心的进程中）、mp（每个 worker 一个进程）、ray（每个 worker 一个 Ray actor）或 "
+        "external_launcher（由 torchrun 启动的进程，用于 `LLM`）；多个 worker 时默认 mp",
     ),
     "attention_backend": (
         "implementation of the layers' operations: cpu, torch or triton; default: by the device",

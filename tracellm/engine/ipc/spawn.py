@@ -12,11 +12,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import NoReturn
 
 __all__ = ["EngineProcess", "describe_exit", "end_with_parent", "exit_silently", "sigint_blocked"]
@@ -66,6 +67,30 @@ class EngineProcess(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> _Popen:
         return _Popen(process_obj)
+
+    def kill(self) -> None:
+        """Kill this process and its descendants: a Ray that is starting would stay for a minute."""
+        descendants = _descendants(self.pid)
+        super().kill()
+        for pid in descendants:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int | None) -> set[int]:
+    """Return the processes that a process has started, and those that they have; none on a system without /proc."""
+    children: dict[int, set[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, set()).add(int(path.parent.name))
+    found: set[int] = set()
+    waiting = {pid or 0}
+    while waiting:
+        started = children.get(waiting.pop(), set())
+        found |= started
+        waiting |= started
+    return found
 
 
 def describe_exit(process: BaseProcess) -> str:
