@@ -49,6 +49,7 @@ class FakeEngine:
         *,
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        data_parallel_rank: int | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         request = self.processor.process_inputs(request_id, prompt, sampling_params, priority=priority)
         self.requests.append({"request_id": request_id, "trace_headers": trace_headers, "params": sampling_params})

@@ -36,21 +36,22 @@ class ChoosesTheClient(Check):
 
     def run(self, case: Any) -> Any:
         """Return the class and the arguments of each client that is made."""
+        from types import SimpleNamespace
         from unittest.mock import patch
 
         from tracellm.engine.config.errors import EngineError
         from tracellm.engine.ipc import core_client, mp_client
 
+        def client(name: str) -> Any:
+            return lambda config, *args: [name, config.number, *args]
+
         made: list[Any] = []
         with (
-            patch.object(core_client, "InprocClient", lambda *args: ["InprocClient", *args]),
-            patch.multiple(
-                mp_client,
-                SyncMPClient=lambda *args: ["SyncMPClient", *args],
-                AsyncMPClient=lambda *args: ["AsyncMPClient", *args],
-            ),
+            patch.object(core_client, "InprocClient", client("InprocClient")),
+            patch.multiple(mp_client, SyncMPClient=client("SyncMPClient"), AsyncMPClient=client("AsyncMPClient")),
         ):
-            for multiprocess_mode, asyncio_mode, log_stats, config in case:
+            for multiprocess_mode, asyncio_mode, log_stats, number in case:
+                config = SimpleNamespace(number=number, parallel_config=SimpleNamespace(data_parallel_size=1))
                 arguments: Any = (multiprocess_mode, asyncio_mode, config, "executor", log_stats)
                 try:
                     made.append(core_client.EngineCoreClient.make_client(*arguments))
@@ -382,7 +383,7 @@ class ErrorsEndTheLoop(_Loop):
             ended = one["ended"]
             if ended in ("SystemExit: ", "SystemExit: None"):  # the same exit status
                 ended = "SystemExit: 0"
-            if "data parallelism" in other["ended"] and ended.startswith("RuntimeError"):
+            if "several engine cores" in other["ended"] and ended.startswith("RuntimeError"):
                 ended = other["ended"]
             if failure := _judge_loop(one | {"ended": ended}, other):
                 return failure

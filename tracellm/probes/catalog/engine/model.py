@@ -6,6 +6,7 @@ that vLLM compiles with torch.compile have no probes (catalog/vllm/torch_compile
 vLLM: vllm/model_executor/models/, vllm/model_executor/layers/, vllm/_custom_ops.py, vllm/v1/attention/backends/.
 """
 
+from collections import Counter
 from typing import Any
 
 from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
@@ -14,9 +15,17 @@ from tracellm.trace import names
 __all__ = ["ENTRIES"]
 
 
+_num_collectives: Counter[str] = Counter()
+"""Operations of this process so far, by group; all members count the same ones."""
+
+
 def _capture_collective(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     group = args[0]
-    return argument(args, kwargs, 1, "input_").nbytes, list(group.ranks), group.num_collectives
+    number = getattr(group, "num_collectives", None)
+    if number is None:  # in vLLM, a group does not count them
+        _num_collectives[group.unique_name] += 1
+        number = _num_collectives[group.unique_name]
+    return argument(args, kwargs, 1, "input_").nbytes, list(group.ranks), number
 
 
 def _collective(facts: Any) -> dict[str, Any]:

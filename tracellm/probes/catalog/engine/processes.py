@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
+from tracellm.probes.catalog.entries import argument, ours_only, plain
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.context.traceparent import HEADER
 from tracellm.probes.wrapping.probe import Entry
@@ -247,8 +247,6 @@ _CLIENTS = (
     *ours_only("request", _ASYNC, "process_outputs_socket", loop=True),
     *ours_only("request", _DP_CLIENT, "add_request_async", "abort_requests_async"),
     *ours_only("step", _DP_CLIENT, "get_output_async"),
-    *vllm_only("request", "v1.engine.core_client:DPAsyncMPClient", "add_request_async"),
-    *vllm_only("request", "v1.engine.core_client:DPLBAsyncMPClient", "abort_requests_async"),
     *plain("request", _DP_CLIENT, "get_core_engine_for_request", record=_capture_engine),
     *plain("request", _BASE, "shutdown", inherited=True),
     *ours_only("request", "ipc.mp_client:BackgroundResources", "died_by_itself"),

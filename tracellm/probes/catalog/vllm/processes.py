@@ -123,6 +123,7 @@ ENTRIES = (
     *vllm_only("request", "v1.engine.utils:", "launch_core_engines", record=_capture_launch),
     *vllm_only("step", _MANAGER, "__init__"),
     *vllm_only("request", f"{_CLIENT}:DPAsyncMPClient", "add_request_async"),
+    *vllm_only("request", f"{_CLIENT}:DPLBAsyncMPClient", "abort_requests_async"),
     *vllm_only("step", f"{_CLIENT}:AsyncMPClient", "_send_input_message", span_name="MPClient._send_input_message"),
     *(
         Entry(
@@ -139,7 +140,6 @@ ENTRIES = (
         )
     ),
     Entry(f"vllm.{_MANAGER}.close", "step", other_targets=(f"vllm.{_MANAGER}.shutdown",)),
-    *vllm_only("request", "v1.engine.core:DPEngineCoreProc", "run_busy_loop", loop=True),
     *vllm_only("request", "v1.engine.core:EngineCore", "shutdown"),
     *vllm_only("request", "v1.executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
     *(
