@@ -51,7 +51,12 @@ def test_a_load(load: Load, text: str, options: list[str]) -> None:
 def test_the_client_of_a_real_vllm_measures_the_server() -> None:
     """`vllm bench serve` measures a `tracellm serve` under two concurrent requests."""
     options = ["--servers=tracellm", "--concurrency=2", "--repeats=1", "--requests=4", "--output-len=3", "--json"]
-    command: list[str | Path] = [sys.executable, ROOT / "benchmarks" / "serving.py", f"--vllm={require_vllm()}", *options]
+    command: list[str | Path] = [
+        sys.executable,
+        ROOT / "benchmarks" / "serving.py",
+        f"--vllm={require_vllm()}",
+        *options,
+    ]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
     (result,) = json.loads(done.stdout)["results"]["tracellm"]

@@ -19,6 +19,7 @@ import llguidance.numpy
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.core.structured_output.json_schema import closed, without_additional_properties
 from tracellm.engine.core.structured_output.request import (
     StructuredOutputBackend,
     StructuredOutputGrammar,
@@ -239,24 +240,11 @@ def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredO
 
 def _json_schema(schema: dict[str, Any], params: StructuredOutputsParams) -> dict[str, Any]:
     """Return the schema with the request's options, which llguidance reads from it. Its own options take precedence."""
-    options: dict[str, Any] = {"whitespace_flexible": not params.disable_any_whitespace}
+    options: dict[str, Any] = {"whitespace_flexible": not params.disable_any_whitespace, "coerce_one_of": True}
     if params.whitespace_pattern is not None:
         options["whitespace_pattern"] = params.whitespace_pattern
-    if params.disable_additional_properties:
-        schema = _without_additional_properties(schema)
+    schema = without_additional_properties(schema) if params.disable_additional_properties else closed(schema)
     return {**schema, "x-guidance": {**options, **schema.get("x-guidance", {})}}
-
-
-def _without_additional_properties(schema: Any) -> Any:
-    """Return a copy that forbids additional properties wherever the schema has properties and leaves others open."""
-    if isinstance(schema, list):
-        return [_without_additional_properties(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    copied = {name: _without_additional_properties(value) for name, value in schema.items()}
-    if "properties" in copied or "patternProperties" in copied:
-        copied.setdefault("additionalProperties", False)
-    return copied
 
 
 def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams) -> str:
