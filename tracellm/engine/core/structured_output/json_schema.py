@@ -18,8 +18,10 @@ from typing import Any
 
 __all__ = ["closed", "subschemas", "without_additional_properties"]
 
-_OF_ONE = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "contains", "propertyNames")
-_OF_ONE += ("not", "if", "then", "else", "contentSchema")
+_OF_ONE = (
+    *("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "contains", "propertyNames"),
+    *("not", "if", "then", "else", "contentSchema"),
+)
 _OF_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _OF_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _MERGED = ("allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas")
