@@ -4,6 +4,7 @@ Used for `SamplingParams`, `EngineArgs` and the server's options. vLLM checks in
 """
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -18,10 +19,15 @@ __all__ = [
     "is_a",
     "reject_unknown_arguments",
     "reject_unknown_fields",
+    "shown",
     "verify",
 ]
 
 NUMBER = (int, float)
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 20
+_SHORT.maxstring = _SHORT.maxother = 500
 
 _UNSUPPORTED_ARGUMENTS = ("lora_request", "mm_processor_kwargs", "tokenization_kwargs")
 """Arguments of vLLM's methods for unsupported features; None is accepted."""
@@ -51,6 +57,11 @@ def all_are(kind: type, in_range: Callable[[Any], bool]) -> Callable[[Any], bool
     return lambda values: all(is_a(v, kind) and in_range(v) for v in values)
 
 
+def shown(value: object) -> str:
+    """Return the value for a message: as by `repr`, but cut, since a server repeats what callers sent."""
+    return _SHORT.repr(value)
+
+
 def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
     """Check the attributes of `values` against the rules.
 
@@ -62,7 +73,7 @@ def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
         if value is None and accepted.endswith("or None"):
             continue
         if not is_a(value, kind) or not in_range(value):
-            raise EngineError(f"{owner}: `{name}` must be {accepted}, got {value!r}.")
+            raise EngineError(f"{owner}: `{name}` must be {accepted}, got {shown(value)}.")
 
 
 def reject_unknown_fields(cls: Any, names: Iterable[str]) -> None:

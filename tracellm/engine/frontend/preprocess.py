@@ -191,9 +191,9 @@ class InputPreprocessor:
         at_least = self._bounds.min_num_tokens(text)
         if at_least > limit:
             raise InvalidRequestError(
-                f"The prompt has {len(text)} characters, which are at least {at_least} tokens (none is longer than "
-                f"{self._bounds.longest_token} bytes), but the model's length (`max_model_len`) is {limit}. "
-                "Shorten the prompt."
+                f"This model's maximum context length is {limit} tokens. However, your request has at least {at_least} "
+                f"input tokens: it has {len(text)} characters, and no token has more than {self._bounds.longest_token} "
+                "bytes. Please reduce the length of the input messages."
             )
 
 

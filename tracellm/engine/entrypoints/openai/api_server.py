@@ -106,6 +106,7 @@ async def detokenize(raw_request: Request) -> Response:
 
 
 @router.get("/v1/models")
+@router.get("/v1/models/")
 async def show_available_models(raw_request: Request) -> Response:
     """List the served model names."""
     return await respond(raw_request, raw_request.app.state.openai_serving_models.show_available_models())

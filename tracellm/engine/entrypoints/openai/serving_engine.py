@@ -195,17 +195,24 @@ class OpenAIServing:
     def _get_max_tokens(self, num_prompt_tokens: int, requested: int | None) -> int:
         """Return the maximum number of tokens to generate after a prompt.
 
+        Clients such as litellm look for the words of the messages, which are vLLM's.
+
         vLLM: vllm/entrypoints/utils.py::get_max_tokens, and the checks of `_validate_input`.
 
         Raises:
             InvalidRequestError: Prompt and requested tokens exceed the model's length.
         """
         remaining = self.max_model_len - num_prompt_tokens
-        if remaining < 1 or (requested is not None and requested > remaining):
-            wanted = "" if requested is None else f" and `max_tokens` asks for {requested} more"
+        limit = f"This model's maximum context length is {self.max_model_len} tokens"
+        if remaining < 1:
             raise InvalidRequestError(
-                f"The prompt has {num_prompt_tokens} tokens{wanted}, but the model's length (`max_model_len`) is "
-                f"{self.max_model_len}, prompt and output together. Shorten the prompt, or ask for fewer."
+                f"{limit}. However, your request has {num_prompt_tokens} input tokens. Please reduce the length of the "
+                "input messages."
+            )
+        if requested is not None and requested > remaining:
+            raise InvalidRequestError(
+                f"'max_tokens' or 'max_completion_tokens' is too large: {requested}. {limit} and your request has "
+                f"{num_prompt_tokens} input tokens ({requested} > {self.max_model_len} - {num_prompt_tokens})."
             )
         limits = (remaining, requested, self.default_sampling_params.get("max_tokens"))
         return min(limit for limit in limits if limit is not None)
