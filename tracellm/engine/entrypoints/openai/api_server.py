@@ -151,7 +151,7 @@ async def metrics(raw_request: Request) -> Response:
     return Response(b"" if registry is None else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-PATHS = sorted({route.path for route in router.routes if isinstance(route, APIRoute)})
+PATHS = sorted({route.path.rstrip("/") for route in router.routes if isinstance(route, APIRoute)})
 """All paths, for the error of an unknown path."""
 
 
