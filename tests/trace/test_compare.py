@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.report.two_runs import Recorder, run_of
+from tracellm.trace import names
 from tracellm.trace.compare import compare
 from tracellm.trace.model import Trace
 
@@ -72,6 +73,23 @@ def test_requests_with_the_same_names_are_matched_by_them():
     found = compare(run_of(), Trace(other.spans, other.processes))
     assert not found.different_steps
     assert all(pair.a and pair.b and pair.a.id == pair.b.id for pair in found.requests)
+
+
+def test_concurrent_requests_of_a_server_are_matched_by_what_they_ask():
+    """Requests with new ids are matched by prompt and parameters, then by prompt, then in their order."""
+    asked = [([1], ["seed=1"]), ([1], ["seed=2"]), ([2], []), ([3], ["top_k=4"]), ([4], [])]
+    arrived = [([5], []), ([3], []), ([2], []), ([1], ["seed=2"]), ([1], ["seed=1"]), ([6], [])]
+
+    def server(ids: str, requests: list[tuple[list[int], list[str]]]) -> Trace:
+        trace = run_of(ids=ids, requests=len(requests))
+        for span, (prompt, params) in zip(trace.named(names.REQUEST_SPAN), requests, strict=True):
+            span.attributes |= {names.REQUEST_PROMPT_TOKENS: prompt, names.REQUEST_PARAMS: params}
+        return trace
+
+    found = compare(server("a-{}", asked), server("b-{}", arrived)).requests
+    assert [(pair.a and pair.a.id, pair.b and pair.b.id) for pair in found] == [
+        ("a-0", "b-4"), ("a-1", "b-3"), ("a-2", "b-2"), ("a-3", "b-1"), ("a-4", "b-0"), (None, "b-5"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

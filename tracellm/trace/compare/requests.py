@@ -1,11 +1,12 @@
 """The requests of two runs, paired: their prompts and their outputs.
 
-Equal ids pair them. Otherwise the order of submission does, since a server makes new ids in each run.
+Equal ids pair them. A server makes new ids in each run, and concurrent requests arrive in any order, so the others are
+paired by prompt and parameters, then by prompt, then in the order of submission.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from tracellm.trace import names
@@ -14,10 +15,12 @@ from tracellm.trace.steps import Step
 
 __all__ = ["ComparedRequest", "RequestPair", "request_pairs"]
 
+_PARAMETERS = (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS)
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedRequest:
-    """A request in one run; None for what is not recorded. `token_ids` are its output."""
+    """A request in one run; None for what is not recorded. `token_ids` are its output, `parameters` as `name=value`."""
 
     id: str
     prompt_token_ids: tuple[int, ...] | None
@@ -26,6 +29,7 @@ class ComparedRequest:
     num_tokens: int
     text: str | None
     finish_reason: str | None
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,46 @@ class RequestPair:
 def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence[Step]) -> list[RequestPair]:
     """Pair the requests of both runs; a request of one run alone is paired with None."""
     requests_a, requests_b = _requests(a, steps_a), _requests(b, steps_b)
-    if requests_a.keys() == requests_b.keys():
-        return [RequestPair(number, request, requests_b[id]) for number, (id, request) in enumerate(requests_a.items())]
-    pairs = zip_longest(requests_a.values(), requests_b.values())
+    found: dict[str, ComparedRequest | None] = {}
+    rest = [*requests_b.values()]
+    for key in (_id, _prompt_and_parameters, _prompt):
+        rest = _match([request for id, request in requests_a.items() if id not in found], rest, key, found)
+    remaining = [id for id in requests_a if id not in found]
+    found |= dict(zip(remaining, rest, strict=False))
+    pairs: list[tuple[ComparedRequest | None, ComparedRequest | None]]
+    pairs = [(request, found.get(id)) for id, request in requests_a.items()]
+    pairs += [(None, request) for request in rest[len(remaining) :]]
     return [RequestPair(number, ours, theirs) for number, (ours, theirs) in enumerate(pairs)]
+
+
+def _match(
+    ours: Sequence[ComparedRequest],
+    theirs: Sequence[ComparedRequest],
+    key: Callable[[ComparedRequest], Hashable],
+    found: dict[str, ComparedRequest | None],
+) -> list[ComparedRequest]:
+    """Pair requests of equal keys in their order, and return those of the second run that are left."""
+    by_key: dict[Hashable, deque[ComparedRequest]] = defaultdict(deque)
+    for request in theirs:
+        by_key[key(request)].append(request)
+    matched = set()
+    for request in ours:
+        if (value := key(request)) is not None and by_key[value]:
+            found[request.id] = other = by_key[value].popleft()
+            matched.add(other.id)
+    return [request for request in theirs if request.id not in matched]
+
+
+def _id(request: ComparedRequest) -> Hashable:
+    return request.id
+
+
+def _prompt_and_parameters(request: ComparedRequest) -> Hashable:
+    return request.prompt_token_ids and (request.prompt_token_ids, request.parameters)
+
+
+def _prompt(request: ComparedRequest) -> Hashable:
+    return request.prompt_token_ids
 
 
 def _requests(trace: Trace, steps: Sequence[Step]) -> dict[str, ComparedRequest]:
@@ -100,4 +140,7 @@ def _request(id: str, span: Span | None, tokens: list[int | None], ended: str | 
         num_tokens=len(tokens) or attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
         text=text if isinstance(text, str) else None,
         finish_reason=str(reasons[0]) if isinstance(reasons, list) and reasons else ended,
+        parameters=tuple(
+            str(one) for name in _PARAMETERS if isinstance(found := attributes.get(name), list) for one in found
+        ),
     )

@@ -177,7 +177,7 @@ Examples:
     "diff.requests.end": "finish reason",
     "diff.requests.from": "output, from token {n:,}",
     "diff.requests.unended": "not finished",
-    "diff.requests.ids": "The ids differ, so requests are matched in the order of submission. A: {a}. B: {b}.",
+    "diff.requests.ids": "The ids differ, so requests are matched by prompt and parameters. A: {a}. B: {b}.",
     "diff.requests.ended": "{tokens} ({why})",
 }
 
@@ -344,6 +344,6 @@ ZH = {
     "diff.requests.end": "结束原因",
     "diff.requests.from": "输出，从第 {n:,} 个 token 起",
     "diff.requests.unended": "未结束",
-    "diff.requests.ids": "请求的 id 不同，按提交顺序配对。A：{a}。B：{b}。",
+    "diff.requests.ids": "请求的 id 不同，按提示词和参数配对。A：{a}。B：{b}。",
     "diff.requests.ended": "{tokens}（{why}）",
 }
