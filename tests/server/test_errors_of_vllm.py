@@ -23,12 +23,13 @@ LONG = [11] * 1500
 """The prompt that the recording calls REPEAT."""
 DIFFERENT = {
     # vLLM gives the length less the tokens to generate, which is negative here; a chat request has the right words
-    "max_tokens too large": "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context length"
-    " is 1024 tokens and your request has 2 input tokens (5000 > 1024 - 2).",
+    "max_tokens too large": "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context "
+    "length is 1024 tokens and your request has 2 input tokens (5000 > 1024 - 2).",
     "logit_bias of a word": "SamplingParams: `logit_bias` must map token ids to numbers",  # vLLM: Python's error of int()
     "an image": "messages[0]: only text parts are supported",  # vLLM names the model's directory
     "an unknown role alone": "messages[0] needs a `role`",  # vLLM lists eleven errors, one for each kind of message
-    "response_format": "Input should be 'text', 'json_object', 'json_schema' or 'structural_tag'",  # vLLM: two of three lists
+    # vLLM has two models of it, each with three of these types
+    "response_format": "Input should be 'text', 'json_object', 'json_schema' or 'structural_tag'",
 }
 """Words that differ on purpose."""
 OTHER_TYPES = {"an unknown role alone"}

@@ -69,12 +69,12 @@ class RepeatFilter(logging.Filter):
 class ShortFormatter(logging.Formatter):
     """Cuts long messages, and the middle of long tracebacks."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+    def formatMessage(self, record: logging.LogRecord) -> str:  # logging's name
         """Return the line of a message."""
         line = super().formatMessage(record)
         return line if len(line) <= _MAX_LENGTH else f"{line[:_MAX_LENGTH]}... ({len(line)} characters)"
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802
+    def formatException(self, ei: Any) -> str:
         """Return a traceback."""
         text = super().formatException(ei)
         half = _MAX_LENGTH * 2

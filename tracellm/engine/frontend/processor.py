@@ -147,8 +147,8 @@ class Processor:
         impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
         if impossible:  # vLLM accepts them silently
             warnings.warn(
-                f"SamplingParams: `stop_token_ids` {shorten(impossible)} can never be generated: the model's vocabulary "
-                f"has the ids 0 to {vocab_size - 1}. Were they meant for another model?",
+                f"SamplingParams: `stop_token_ids` {shorten(impossible)} can never be generated: the model's "
+                f"vocabulary has the ids 0 to {vocab_size - 1}. Were they meant for another model?",
                 stacklevel=2,
             )
 

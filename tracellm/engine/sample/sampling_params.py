@@ -439,8 +439,8 @@ def _verify_combinations(params: SamplingParams) -> None:
     """Reject valid parameters that contradict each other, and those that vLLM V1 dropped."""
     if params.best_of not in (None, 1) or (params.best_of == 1 and params.n > 1):
         raise EngineError(
-            f"vLLM V1 does not yet support best_of. SamplingParams: `best_of={shorten(params.best_of)}` is not supported "
-            "here either: ask for as many outputs with `n` and logprobs=0, and keep those with the highest "
+            f"vLLM V1 does not yet support best_of. SamplingParams: `best_of={shorten(params.best_of)}` is not "
+            "supported here either: ask for as many outputs with `n` and logprobs=0, and keep those with the highest "
             "`cumulative_logprob`."
         )
     if params.logits_processors:

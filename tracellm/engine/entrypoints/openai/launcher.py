@@ -61,7 +61,7 @@ def _http_protocol(timeout: float) -> type[asyncio.Protocol]:
     """
     base: Any = AutoHTTPProtocol
 
-    class HttpProtocol(base):  # type: ignore[misc]
+    class HttpProtocol(base):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._waiting_since = self.loop.time()

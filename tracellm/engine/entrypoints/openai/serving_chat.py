@@ -98,8 +98,8 @@ class OpenAIServingChat(OpenAIServing):
         if request.tool_choice not in (None, "none"):
             raise InvalidRequestError(
                 '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. '
-                f"`tool_choice={shorten(request.tool_choice)}` needs a parser that finds calls in the answer, which tracellm "
-                'does not have. With `tool_choice="none"` the tools are only listed in the prompt.'
+                f"`tool_choice={shorten(request.tool_choice)}` needs a parser that finds calls in the answer, which "
+                'tracellm does not have. With `tool_choice="none"` the tools are only listed in the prompt.'
             )
         return await self._preprocess_chat(
             request, tokenizer, documents=request.documents, max_length=self._max_length(request)

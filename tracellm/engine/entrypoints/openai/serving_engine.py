@@ -170,10 +170,14 @@ class OpenAIServing:
         """
         requested = request.truncate_prompt_tokens
         if requested is not None and (requested == 0 or requested > self.max_model_len):
+            words = (
+                f"truncate_prompt_tokens={requested} cannot be greater than max_length={self.max_model_len}. Please "
+                "select a smaller truncation size."
+                if requested
+                else "truncate_prompt_tokens must be an integer >= 1 or -1, got 0."
+            )
             raise InvalidRequestError(
-                f"truncate_prompt_tokens={requested} cannot be greater than max_length={self.max_model_len}. Please select "
-                f"a smaller truncation size. `truncate_prompt_tokens` is from 1 to {self.max_model_len}, the model's length "
-                "(`max_model_len`), or -1 for that."
+                f"{words} The model's length (`max_model_len`) is {self.max_model_len}, and -1 stands for it."
             )
         return self.max_model_len if requested == -1 else requested
 
@@ -208,15 +212,15 @@ class OpenAIServing:
         limit = self.max_model_len
         if remaining < 1:
             raise InvalidRequestError(
-                f"This model's maximum context length is {limit} tokens. However, your request has {num_prompt_tokens} "
-                "input tokens. Please reduce the length of the input messages. (`max_model_len` is the length of prompt "
-                "and output together.)"
+                f"This model's maximum context length is {limit} tokens. However, your request has "
+                f"{num_prompt_tokens} input tokens. Please reduce the length of the input messages. (`max_model_len` is "
+                "the length of prompt and output together.)"
             )
         if requested is not None and requested > remaining:
             raise InvalidRequestError(
-                f"'max_tokens' or 'max_completion_tokens' is too large: {shorten(requested)}. This model's maximum context "
-                f"length is {limit} tokens and your request has {num_prompt_tokens} input tokens ({shorten(requested)} > "
-                f"{limit} - {num_prompt_tokens}). Shorten the prompt, or ask for fewer."
+                f"'max_tokens' or 'max_completion_tokens' is too large: {shorten(requested)}. This model's maximum "
+                f"context length is {limit} tokens and your request has {num_prompt_tokens} input tokens "
+                f"({shorten(requested)} > {limit} - {num_prompt_tokens}). Shorten the prompt, or ask for fewer."
             )
         limits = (remaining, requested, self.default_sampling_params.get("max_tokens"))
         return min(limit for limit in limits if limit is not None)
