@@ -48,5 +48,5 @@ def test_blocks_are_shared_by_salt(llm: LLM) -> None:
 @pytest.mark.parametrize("salt", ["", 5, "\ud800"])
 def test_a_salt_that_cannot_be(llm: LLM, salt: object) -> None:
     """An empty salt, or one that is no text, is refused."""
-    with pytest.raises(InvalidRequestError, match="cache_salt|half a surrogate pair"):
+    with pytest.raises(InvalidRequestError, match=r"cache_salt|half a surrogate pair"):
         llm.generate({"prompt_token_ids": PROMPT, "cache_salt": salt}, use_tqdm=False)

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.faults.http import COMPLETIONS, Connection, ask, get, post, request, run
 from tests.faults.processes import ENGINE, Server, wait_until
 
-HELLO = {"prompt": "a", "max_tokens": 1}
+HELLO: dict[str, Any] = {"prompt": "a", "max_tokens": 1}
 MAX_LOG = 20_000
 """Bytes of log for a hundred messages."""
 
@@ -50,7 +51,7 @@ def test_a_million_stop_tokens(impatient: Server) -> None:
     before = len(impatient.stderr())
     for first in range(4096, 4099):
         assert post(impatient.port, HELLO | {"stop_token_ids": list(range(first, first + 100_000))}).status == 200
-    refused = [
+    refused: list[dict[str, Any]] = [
         {"stop_token_ids": [-1] * 100_000},
         {"logit_bias": {str(token): 1 for token in range(10_000, 60_000)}},
         {"allowed_token_ids": [4096] * 100_000},
@@ -105,10 +106,10 @@ def test_a_connection_without_a_request(impatient: Server) -> None:
                 break
         return b""
 
-    async def all_of_them() -> list[bytes]:
+    async def all_of_them() -> tuple[bytes, bytes, bytes]:
         return await asyncio.gather(idle(), half(), slow())
 
-    assert run(all_of_them()) == [b"", b"", b""]
+    assert run(all_of_them()) == (b"", b"", b"")
     assert get(impatient.port, "/health").status == 200
 
 
@@ -166,7 +167,7 @@ def test_https(tmp_path: Path) -> None:
             "import ssl, sys, urllib.request; url, ca = sys.argv[1:]\n"
             "print(urllib.request.urlopen(url, context=ssl.create_default_context(cafile=ca)).status)"
         )
-        asked = [sys.executable, "-c", code, f"https://127.0.0.1:{port}/health", certificate]
+        asked = [sys.executable, "-c", code, f"https://127.0.0.1:{port}/health", str(certificate)]
         assert subprocess.run(asked, check=True, capture_output=True, text=True).stdout == "200\n"
     sizes = [f"--{name.replace('_', '-')}={value}" for name, value in ENGINE.items()]
     unusable = "--ssl-certfile and --ssl-keyfile: the certificate cannot be used"

@@ -336,7 +336,7 @@ class EngineCommand(Command):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept vLLM's spellings: --max_model_len for --max-model-len, --model NAME for the argument MODEL, and --no-FLAG.
+        """Accept vLLM's spellings: --max_model_len for --max-model-len, --model NAME for the argument MODEL, --no-FLAG.
 
         Raises:
             CommandError: an option is one of vLLM's that tracellm does not have.

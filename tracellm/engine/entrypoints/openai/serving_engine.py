@@ -213,8 +213,8 @@ class OpenAIServing:
         if remaining < 1:
             raise InvalidRequestError(
                 f"This model's maximum context length is {limit} tokens. However, your request has "
-                f"{num_prompt_tokens} input tokens. Please reduce the length of the input messages. (`max_model_len` is "
-                "the length of prompt and output together.)"
+                f"{num_prompt_tokens} input tokens. Please reduce the length of the input messages. (`max_model_len` "
+                "is the length of prompt and output together.)"
             )
         if requested is not None and requested > remaining:
             raise InvalidRequestError(

@@ -443,9 +443,9 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
     "cli.error.serve_option": "--{option} 接受 {accepted}，不接受 {value!r}",
     "cli.error.vllm_option": "tracellm 没有 vLLM 的选项 {option}：请去掉它",
-    "cli.error.otlp_traces_endpoint": "tracellm 没有 vLLM 的选项 --otlp-traces-endpoint：span 在 --explain 下导出，用官方的环境变量设置。"
-    "请使用：OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc "
-    "tracellm serve --explain（或 http/protobuf）",
+    "cli.error.otlp_traces_endpoint": "tracellm 没有 vLLM 的选项 --otlp-traces-endpoint：span 在 --explain 下导出，"
+    "用官方的环境变量设置。请使用：OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc tracellm serve --explain（或 http/protobuf）",
     "cli.error.chat_template": "无法读取对话模板 {path}：{reason}",
     "cli.error.serve_aborted": "已立即停止；运行中的请求被中止",
     # doctor
