@@ -82,6 +82,16 @@ def test_a_length_far_too_large(impatient: Server) -> None:
         assert "at most 1000000 bytes" in message
 
 
+def test_a_client_that_sends_all_before_it_reads(impatient: Server) -> None:
+    """A client that asks for the connection's end and reads last gets the refusal of a body of 30 MB."""
+    body = request("POST", COMPLETIONS, b" " * 30_000_000, connection="close")
+    with socket.create_connection(("127.0.0.1", impatient.port)) as connection:
+        connection.sendall(body)
+        response = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert response.startswith(b"HTTP/1.1 413 ")
+    assert b"at most 1000000 bytes" in response
+
+
 def test_a_connection_without_a_request(impatient: Server) -> None:
     """Connections on which nothing, or half a head, or a byte now and then arrives are closed."""
 

@@ -25,7 +25,8 @@ DIFFERENT = {
     # vLLM gives the length less the tokens to generate, which is negative here; a chat request has the right words
     "max_tokens too large": "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context "
     "length is 1024 tokens and your request has 2 input tokens (5000 > 1024 - 2).",
-    "logit_bias of a word": "SamplingParams: `logit_bias` must map token ids to numbers",  # vLLM: Python's error of int()
+    # vLLM: Python's error of int()
+    "logit_bias of a word": "SamplingParams: `logit_bias` must map token ids to numbers",
     "an image": "messages[0]: only text parts are supported",  # vLLM names the model's directory
     "an unknown role alone": "messages[0] needs a `role`",  # vLLM lists eleven errors, one for each kind of message
     # vLLM has two models of it, each with three of these types

@@ -39,8 +39,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_DEPTH = 100
 """Maximum nesting of lists and objects; JSON schemas are the deepest bodies in use."""
-_MAX_DISCARDED_BYTES = 256 << 20
-"""Bytes of a too large body to receive and discard; a client reads the response only after sending its body."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LOGGED_FIELDS = 100
 
@@ -147,12 +145,10 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
             or the client or the server ends before it is complete.
     """
     announced = raw_request.headers.get("content-length", "")
-    if announced.isdecimal() and len(announced) < 20 and int(announced) > limit:
-        # Answer at once. Clients that read the response only after sending all are heard out by uvicorn, up to a limit.
-        raise _too_large(limit, close=int(announced) > _MAX_DISCARDED_BYTES)
+    is_too_large = announced.isdecimal() and (len(announced) > 18 or int(announced) > limit)
     chunks: list[bytes] = []
     length, more = 0, True
-    while more and length <= _MAX_DISCARDED_BYTES:
+    while more and not is_too_large:
         try:
             message = await asyncio.wait_for(raw_request.receive(), timeout)
         except TimeoutError:
@@ -169,18 +165,15 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
             raise HttpError(HTTPStatus.BAD_REQUEST, "The client went away before all of its request was here.")
         chunk, more = message.get("body", b""), message.get("more_body", False)
         length += len(chunk)
-        if length <= limit:
-            chunks.append(chunk)
-        else:
-            chunks.clear()
-    if length > limit:
-        raise _too_large(limit, close=True)
+        chunks.append(chunk)
+        is_too_large = length > limit
+    if is_too_large:
+        raise HttpError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The body is too large: at most {limit} bytes are read (`--max-request-bytes`).",
+            {"Connection": "close"},
+        )
     return b"".join(chunks)
-
-
-def _too_large(limit: int, *, close: bool) -> HttpError:
-    message = f"The body is too large: at most {limit} bytes are read (`--max-request-bytes`)."
-    return HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, {"Connection": "close"} if close else None)
 
 
 def parse_json(body: bytes) -> Any:

@@ -60,6 +60,8 @@ _INVALID = "Bad Request"
 """vLLM's type for a body that does not have the form of a request. A request with a bad value has another."""
 _MAX_FIELD_ERRORS = 3
 _MAX_MESSAGE_LENGTH = 2000
+_MAX_DISCARDED_BYTES = 256 << 20
+"""Bytes of a refused body to receive and discard."""
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
 
 
@@ -139,9 +141,30 @@ def _validation_error(errors: Iterable[Any]) -> ErrorResponse:
     return create_error_response(message, err_type=_INVALID, param=re.split(r"[.\[]", first_field)[0] or None)
 
 
-def json_error(body: ErrorResponse, headers: Mapping[str, str] | None = None) -> Response:
+def json_error(
+    body: ErrorResponse, headers: Mapping[str, str] | None = None, response_class: type[Response] = Response
+) -> Response:
     """Return the HTTP response for an error body."""
-    return Response(body.model_dump_json(), body.error.code, headers, media_type="application/json")
+    return response_class(body.model_dump_json(), body.error.code, headers, media_type="application/json")
+
+
+class _Refusal(Response):
+    """Error response that is sent before the body has arrived, and discards the rest of it.
+
+    Many clients read a response only after sending all of their request; a connection closed before that would lose it.
+    """
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Send the response, and end it after the request."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        discarded, more = 0, True
+        with suppress(TimeoutError, asyncio.CancelledError):  # the client stalls, or the server ends
+            while more and discarded < _MAX_DISCARDED_BYTES:
+                message = await asyncio.wait_for(receive(), scope["app"].state.receive_timeout)
+                discarded += len(message.get("body", b""))
+                more = message.get("more_body", False)
+        await send({"type": "http.response.body", "body": b""})
 
 
 def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
@@ -149,7 +172,8 @@ def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
 
     @app.exception_handler(HttpError)
     async def http_error(_: Request, error: HttpError) -> Response:
-        return json_error(error_response(error), error.headers)
+        response_class = _Refusal if error.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE else Response
+        return json_error(error_response(error), error.headers, response_class)
 
     @app.exception_handler(HTTPStatus.NOT_FOUND)
     async def not_found(request: Request, _: HTTPException) -> Response:

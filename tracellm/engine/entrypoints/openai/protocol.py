@@ -352,8 +352,8 @@ class SamplingRequest(OpenAIBaseModel):
         if self.logits_processors:
             raise InvalidRequestError(
                 "The `logits_processors` argument is not supported by this server. See --logits-processor-pattern "
-                "engine argument for more information. tracellm has no such option: use `logit_bias`, `allowed_token_ids`, "
-                "`bad_words` or `structured_outputs`."
+                "engine argument for more information. tracellm has no such option: use `logit_bias`, "
+                "`allowed_token_ids`, `bad_words` or `structured_outputs`."
             )
         return SamplingParams.from_optional(
             n=self.n,

@@ -192,8 +192,8 @@ Examples:
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
     "cli.error.serve_option": "--{option} takes {accepted}, not {value!r}",
     "cli.error.vllm_option": "tracellm does not have {option}, which vLLM has: leave it out",
-    "cli.error.otlp_traces_endpoint": "tracellm does not have --otlp-traces-endpoint, which vLLM has: spans are exported "
-    "under --explain, by the official variables. Use: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
+    "cli.error.otlp_traces_endpoint": "tracellm does not have --otlp-traces-endpoint, which vLLM has: spans are "
+    "exported under --explain, by the official variables. Use: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc tracellm serve --explain (or http/protobuf)",
     "cli.error.chat_template": "cannot read the chat template {path}: {reason}",
     "cli.error.serve_aborted": "stopped at once; running requests were aborted",
