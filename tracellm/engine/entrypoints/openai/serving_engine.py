@@ -105,7 +105,7 @@ class OpenAIServing:
             return
         raise InvalidRequestError(
             "Chat template is passed with request, but --trust-request-chat-template is not set. Refused request with "
-            "untrusted chat template, as templates are programs."
+            "untrusted chat template: `chat_template` is a program."
         )
 
     # -- prompts ------------------------------------------------------------------------------------------------------
