@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -433,3 +434,32 @@ def test_when_the_engine_process_is_killed():
         llm.shutdown()
 
     asyncio.run(asyncio.wait_for(kill(), HANG_GUARD))
+
+
+def test_a_constraint_is_compiled_beside_other_requests(run, llm, monkeypatch):
+    """While the constraint of one request is compiled, another request gets its tokens."""
+    compiled = threading.Event()
+    validate = llm.processor.validate_structured_output
+
+    def compile_for_long(params: SamplingParams) -> None:
+        if params.structured_outputs is not None:
+            assert compiled.wait(HANG_GUARD / 2), "the event loop waits for the compilation"
+        validate(params)
+
+    monkeypatch.setattr(llm.processor, "validate_structured_output", compile_for_long)
+
+    async def last(params: SamplingParams, request_id: str) -> RequestOutput:
+        return [output async for output in llm.generate("Hello", params, request_id)][-1]
+
+    async def both() -> tuple[RequestOutput, RequestOutput]:
+        constrained = greedy(structured_outputs=StructuredOutputsParams(choice=["yes", "no"]))
+        waiting = asyncio.create_task(last(constrained, "constrained"))
+        await asyncio.sleep(0)
+        free = await last(greedy(3), "free")
+        assert not waiting.done()
+        compiled.set()
+        return free, await waiting
+
+    free, constrained = run(both())
+    assert len(free.outputs[0].token_ids) == 3
+    assert constrained.outputs[0].text.startswith(("yes", "no"))

@@ -67,6 +67,40 @@ BODIES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"prompt": "a", "x": [' + b",".join([b"{}"] * 200_000) + b"]}", "it has 200,002 opening brackets"),
+        (b'{"prompt": [' + b",".join([b"1"] * 500_010) + b"]}", "it has 500,009 commas, and at most 500,000 are read"),
+    ],
+    ids=["objects", "numbers"],
+)
+def test_a_body_with_too_many_values(app: App, body: bytes, expected: str) -> None:
+    """A body that would take the server's time is refused before it is parsed, with the limit."""
+    assert expected in error_of(app.post(COMPLETIONS, body), 400)["message"]
+
+
+def test_a_length_that_is_far_too_large(app: App) -> None:
+    """A Content-Length that will not be read is refused before the body arrives."""
+
+    async def never():
+        raise AssertionError("the body was read")
+        yield b""
+
+    headers = {"Content-Type": "application/json", "Content-Length": str(1 << 40)}
+    error = error_of(app.ask("POST", COMPLETIONS, content=never(), headers=headers), 413)
+    assert "--max-request-bytes" in error["message"]
+
+
+def test_a_list_of_callers_is_cut_in_messages(app: App) -> None:
+    """An error and a warning have the beginning of a long list only."""
+    error = error_of(app.post(COMPLETIONS, {"prompt": "a", "logit_bias": {"a": 1}}), 400)
+    with pytest.warns(UserWarning, match=r"`stop_token_ids` \[99999, .*, \.\.\.\]") as caught:
+        app.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1, "stop_token_ids": [99_999] * 100_000})
+    assert len(str(caught[0].message)) < 500
+    assert len(error["message"]) < 500
+
+
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_that_is_no_usable_json(app: App, name: str) -> None:
     """A body that is not usable JSON is a 400 that describes the problem."""
@@ -81,10 +115,10 @@ FIELDS = [
     ({"prompt": [[]]}, None, "prompt cannot be empty"),
     ({"prompt": [99_999]}, None, "out of vocabulary"),
     ({"prompt": [10**30], "echo": True}, None, "out of vocabulary"),
-    ({"prompt": "word " * 200}, None, "max_model_len"),
-    ({"prompt": "word " * 100_000}, None, "Shorten the prompt"),
+    ({"prompt": "word " * 200}, None, "maximum context length is 128 tokens. However, your request has 202"),
+    ({"prompt": "word " * 100_000}, None, "maximum context length is 128 tokens. However, your request has at least"),
     ({"max_tokens": -1}, "max_tokens", "at least 1"),
-    ({"max_tokens": 10**40}, "max_tokens", "Shorten the prompt, or ask for fewer"),
+    ({"max_tokens": 10**40}, "max_tokens", "is too large: 1000000"),
     ({"n": 10**9}, "n", "`n`"),
     ({"n": 1025}, "n", "Send several requests"),
     ({"prompt": ["a"] * 1025}, "n", "Send several requests"),
@@ -114,7 +148,7 @@ FIELDS = [
      "response_format", "keep one of them"),
     ({"guided_regex": "("}, None, "unclosed group"),
     ({"stream": True, "top_p": 2}, "top_p", "(0, 1]"),
-    ({"stream": True, "prompt": "word " * 200}, None, "max_model_len"),
+    ({"stream": True, "prompt": "word " * 200}, None, "maximum context length"),
 ]  # fmt: skip
 
 

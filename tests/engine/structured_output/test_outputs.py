@@ -136,11 +136,13 @@ def test_parameters_that_leave_no_token_are_told(llm):
 
 
 def test_a_grammar_that_cannot_be_followed_is_told(llm):
-    """When a grammar has no continuation, the output ends with a warning."""
+    """When a grammar has no continuation, the output ends by an error."""
     case = Case("", {"grammar": 'start: a\na: "x" a'}, bool)
-    with pytest.warns(UserWarning, match=r"structured_outputs.grammar='start: a.*cannot be followed any further"):
-        completion = completions(llm, PROMPT, constrained(case, temperature=0))[0]
-    assert (completion.text, completion.finish_reason) == ("x", "stop")
+    completion = completions(llm, PROMPT, constrained(case, temperature=0))[0]
+    assert (completion.text, completion.finish_reason) == ("x", "error")
+    assert re.match(
+        r"structured_outputs.grammar='start: a.*cannot be followed any further", str(completion.stop_reason)
+    )
 
 
 def test_structural_tags_constrain_what_they_open(llm):

@@ -102,6 +102,7 @@ class AsyncLLM(EngineClient):
         self.log_stats = log_stats or bool(stat_loggers)
         self.output_handler: asyncio.Task[None] | None = None
         self._mm_lock = asyncio.Lock()
+        self._grammar_lock = asyncio.Lock()
         """Held while a thread processes images or sounds."""
 
         skip = self.model_config.skip_tokenizer_init
@@ -262,6 +263,9 @@ class AsyncLLM(EngineClient):
                 self.processor.process_inputs, request_id, params=params, arrival_time=arrival_time, priority=priority,
                 trace_headers=trace_headers, data_parallel_rank=data_parallel_rank,
             )  # fmt: skip
+            if isinstance(params, SamplingParams) and params.structured_outputs is not None:
+                async with self._grammar_lock:
+                    await asyncio.to_thread(self.processor.validate_structured_output, params)
             if self.processor.input_preprocessor.has_items(prompt):  # processing an image takes time
                 prompt = self.processor.input_preprocessor.tokenize_beside_items(prompt)
                 async with self._mm_lock:

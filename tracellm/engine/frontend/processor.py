@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from tracellm.engine.config.errors import InvalidRequestError, shorten
-from tracellm.engine.config.validation import is_a
+from tracellm.engine.config.validation import is_a, shown
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.preprocess import InputPreprocessor, PromptType, TokenInputs
 from tracellm.engine.ipc.messages import EngineCoreRequest
@@ -99,7 +99,7 @@ class Processor:
             raise InvalidRequestError(f"Sampling parameters must be a SamplingParams, got {type(params).__name__}.")
         self._validate_logprobs(params)
         self._validate_token_ids(params)
-        self._validate_structured_output(params)
+        self.validate_structured_output(params)
         if self.tokenizer is None and (params.stop or params.bad_words):
             raise InvalidRequestError(
                 "SamplingParams: `stop` and `bad_words` need the tokenizer, but the LLM was made with "
@@ -147,12 +147,13 @@ class Processor:
         impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
         if impossible:  # vLLM accepts them silently
             warnings.warn(
-                f"SamplingParams: `stop_token_ids` {shorten(impossible)} can never be generated: the model's "
+                f"SamplingParams: `stop_token_ids` {shown(impossible)} can never be generated: the model's "
                 f"vocabulary has the ids 0 to {vocab_size - 1}. Were they meant for another model?",
                 stacklevel=2,
             )
 
-    def _validate_structured_output(self, params: SamplingParams) -> None:
+    def validate_structured_output(self, params: SamplingParams) -> None:
+        """Compile the constraint, which may take a second, unless it was before. Raises `InvalidRequestError`."""
         constraint = params.structured_outputs
         if constraint is None or constraint.all_constraints_none():
             return

@@ -3,8 +3,8 @@
 They do not change while the request runs, so they are read once.
 """
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ _MAX_CHARACTERS = 300
 _TEXTS = ("stop", "bad_words", "structured_outputs", "extra_args")
 """Parameters whose values hold a user's text."""
 _SHOWN_ELSEWHERE = ("n", "output_kind", "guided_decoding", "output_text_buffer_length", "skip_clone")
+_NO_DEFAULT = (MISSING, msgspec.NODEFAULT)
 
 # -- changed parameters -----------------------------------------------------------------------------------------------
 
@@ -32,7 +33,7 @@ def changed_parameters(params: Any, own_stops: frozenset[int] = frozenset()) -> 
         value = getattr(params, name)
         if name == "stop_token_ids":
             value = [token for token in value or () if token not in own_stops] or default
-        if value != default:
+        if _differs(value, default):
             if name in _TEXTS:
                 texts.append(f"{name}={_structure(value) if name == 'structured_outputs' else value}"[:_MAX_CHARACTERS])
             else:
@@ -48,22 +49,32 @@ def _shortened(value: Any) -> Any:
 
 
 @cache
-def _defaults(kind: Callable[[], Any]) -> dict[str, Any]:
-    """Default values by name, of a dataclass (tracellm's) or a msgspec struct (vLLM's)."""
-    all_fields = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)  # type: ignore[arg-type]
-    shown = [field for field in all_fields if not field.name.startswith("_") and field.name not in _SHOWN_ELSEWHERE]
-    try:
-        instance = kind()
-    except ValueError:  # some may not be empty
-        return {field.name: field.default for field in shown}
-    return {field.name: getattr(instance, field.name) for field in shown}
+def _defaults(kind: type) -> dict[str, Any]:
+    """Default values by name, of a dataclass (tracellm's) or a msgspec struct (vLLM's), without making an instance."""
+    all_fields: Iterable[Any] = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)
+    return {
+        field.name: _default_of(field)
+        for field in all_fields
+        if not field.name.startswith("_") and field.name not in _SHOWN_ELSEWHERE
+    }
+
+
+def _default_of(field: Any) -> Any:
+    if field.default not in _NO_DEFAULT:
+        return field.default
+    return None if field.default_factory in _NO_DEFAULT else field.default_factory()
+
+
+def _differs(value: Any, default: Any) -> bool:
+    """Return whether a parameter was set. Both engines replace some defaults of None, by False or an empty list."""
+    return value != default and not (default is None and (value is False or value == []))
 
 
 def _structure(params: Any) -> str:
     """Return the fields of a StructuredOutputsParams that are set: `choice=['yes', 'no']`."""
     defaults = _defaults(type(params))  # type: ignore[arg-type]
     return ", ".join(
-        f"{name}={value}" for name, default in defaults.items() if (value := getattr(params, name)) != default
+        f"{name}={value}" for name, default in defaults.items() if _differs(value := getattr(params, name), default)
     )
 
 

@@ -367,8 +367,8 @@ class Scheduler(EncoderInputScheduler):
             request = self.requests.get(request_id)
             if request is None:
                 continue  # aborted while the step ran
-            if request_id in errors:
-                self._fail_request(request, errors[request_id])
+            if error := errors.get(request_id) or self.structured_output_manager.get_error(request):
+                self._fail_request(request, error)
                 stopped_reqs.add(request)
                 continue
             index = model_runner_output.req_id_to_index[request_id]

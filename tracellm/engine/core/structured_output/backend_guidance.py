@@ -10,8 +10,9 @@ vLLM: vllm/v1/structured_output/backend_guidance.py. Left out: rolling back.
 from __future__ import annotations
 
 import json
-import warnings
+from collections import OrderedDict
 from copy import copy
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
@@ -19,6 +20,7 @@ import llguidance.numpy
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.core.structured_output.json_schema import closed, subschemas, without_additional_properties
 from tracellm.engine.core.structured_output.request import (
     StructuredOutputBackend,
     StructuredOutputGrammar,
@@ -36,7 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = ["GuidanceBackend", "GuidanceGrammar", "get_guidance_backend", "validate_guidance_grammar"]
 
-_LIMITS = LLParserLimits(verbose_errors=False)  # the default limits, and errors without the parser's state
+_MAX_PROPERTIES = 1000
+"""Properties of one object: the time for each token grows with their square, to 20 ms for so many."""
+_MAX_CHARACTERS = 2_000_000
+"""Characters of a constraint; choices of that length compile in half a second."""
+_LIMITS = LLParserLimits(
+    verbose_errors=False, max_items_in_row=4 * _MAX_PROPERTIES
+)  # errors without the parser's state
+_MAX_REMEMBERED = 1024
+"""Constraints that are not checked again."""
 _JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 # -- following a grammar ----------------------------------------------------------------------------------------------
@@ -54,6 +64,8 @@ class GuidanceBackend(StructuredOutputBackend):
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> None:
         self.ll_tokenizer = _make_ll_tokenizer(tokenizer, vocab_size)
+        self.valid: OrderedDict[bytes, None] = OrderedDict()
+        """Hashes of constraints that were checked, the last used ones last."""
 
     def compile_grammar(self, params: StructuredOutputsParams) -> GuidanceGrammar:
         """Compile a constraint.
@@ -76,7 +88,7 @@ class GuidanceGrammar(StructuredOutputGrammar):
     """The matcher of one request.
 
     When the output is complete, the matcher stops, and its mask allows only the end-of-sequence token. The same happens
-    when the matcher fails, because a limit is exceeded or a token violates the constraint; a warning reports that.
+    when the matcher fails, because a limit is exceeded or a token violates the constraint: then there is an `error`.
 
     vLLM: vllm/v1/structured_output/backend_guidance.py::GuidanceGrammar.
     """
@@ -86,7 +98,6 @@ class GuidanceGrammar(StructuredOutputGrammar):
         self.eos_token_id = eos_token_id
         self.name = name
         self._terminated = False
-        self._warned = False
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by these tokens. Return False if they violate the constraint."""
@@ -94,28 +105,22 @@ class GuidanceGrammar(StructuredOutputGrammar):
             self._terminated = True
         if self.ll_matcher.is_stopped():
             return True
-        accepted = self.ll_matcher.consume_tokens(tokens)
-        self._check_error(f"request {request_id}: ")
-        return accepted
+        return self.ll_matcher.consume_tokens(tokens)
 
     def fill_bitmask(self, bitmask: NDArray[np.int32], batch_index: int) -> None:
         """Write the mask of the next token into this row."""
         llguidance.numpy.fill_next_token_bitmask(self.ll_matcher, bitmask, batch_index)
-        self._check_error()
 
     def is_terminated(self) -> bool:
         """Return whether the end-of-sequence token was accepted."""
         return self._terminated
 
-    def _check_error(self, prefix: str = "") -> None:
-        """Warn once if the matcher has failed, which is final. vLLM logs the same."""
-        if self.ll_matcher.is_error() and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{prefix}{self.name} cannot be followed any further, and only the end-of-sequence token is allowed "
-                f"from here: {_reason(self.ll_matcher.get_error())}",
-                stacklevel=3,
-            )
+    @property
+    def error(self) -> str | None:
+        """Why the matcher has failed, or None."""
+        if not self.ll_matcher.is_error():
+            return None
+        return f"{self.name} cannot be followed any further: {_reason(self.ll_matcher.get_error())}"
 
 
 _backends: WeakValueDictionary[tuple[str, int], GuidanceBackend] = WeakValueDictionary()
@@ -170,11 +175,20 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
     try:
         _check_options(params, option)
         key = get_structured_output_key(params)
-        matcher = _make_matcher(backend.ll_tokenizer, serialize_guidance_grammar(params, key))
-        if not matcher.is_error():
-            matcher.compute_bitmask()
-        if matcher.is_error():
-            raise ValueError(f"{_reason(matcher.get_error())} Got {_shorten(key[1])}.")
+        if (length := len(key[1])) > _MAX_CHARACTERS:
+            raise ValueError(f"it has {length:,} characters, and at most {_MAX_CHARACTERS:,} are possible.")
+        grammar = serialize_guidance_grammar(params, key)
+        digest = sha256(grammar.encode(errors="surrogatepass")).digest()
+        if digest not in backend.valid:
+            matcher = _make_matcher(backend.ll_tokenizer, grammar)
+            if not matcher.is_error():
+                matcher.compute_bitmask()
+            if matcher.is_error():
+                raise ValueError(f"{_reason(matcher.get_error())} Got {_shorten(key[1])}.")
+        backend.valid[digest] = None
+        backend.valid.move_to_end(digest)
+        if len(backend.valid) > _MAX_REMEMBERED:
+            backend.valid.popitem(last=False)
     except (ValueError, TypeError, RecursionError) as error:
         reason = _reason(str(error))
         raise InvalidRequestError(f"SamplingParams: `structured_outputs.{option}` cannot be used: {reason}") from None
@@ -239,24 +253,16 @@ def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredO
 
 def _json_schema(schema: dict[str, Any], params: StructuredOutputsParams) -> dict[str, Any]:
     """Return the schema with the request's options, which llguidance reads from it. Its own options take precedence."""
-    options: dict[str, Any] = {"whitespace_flexible": not params.disable_any_whitespace}
+    for one in subschemas(schema):
+        if isinstance(properties := one.get("properties"), dict) and len(properties) > _MAX_PROPERTIES:
+            raise ValueError(
+                f"an object has {len(properties):,} properties, and at most {_MAX_PROPERTIES:,} are possible."
+            )
+    options: dict[str, Any] = {"whitespace_flexible": not params.disable_any_whitespace, "coerce_one_of": True}
     if params.whitespace_pattern is not None:
         options["whitespace_pattern"] = params.whitespace_pattern
-    if params.disable_additional_properties:
-        schema = _without_additional_properties(schema)
+    schema = without_additional_properties(schema) if params.disable_additional_properties else closed(schema)
     return {**schema, "x-guidance": {**options, **schema.get("x-guidance", {})}}
-
-
-def _without_additional_properties(schema: Any) -> Any:
-    """Return a copy that forbids additional properties wherever the schema has properties and leaves others open."""
-    if isinstance(schema, list):
-        return [_without_additional_properties(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    copied = {name: _without_additional_properties(value) for name, value in schema.items()}
-    if "properties" in copied or "patternProperties" in copied:
-        copied.setdefault("additionalProperties", False)
-    return copied
 
 
 def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams) -> str:

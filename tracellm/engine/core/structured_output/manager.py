@@ -110,6 +110,10 @@ class StructuredOutputManager:
         """Advance the request's grammar by the sampled tokens. Return False if they violate it."""
         return self._get_grammar(request).accept_tokens(request.request_id, tokens)
 
+    def get_error(self, request: Request) -> str | None:
+        """Return why the request's constraint cannot be followed any further, or None."""
+        return self._get_grammar(request).error if request.use_structured_output else None
+
     @staticmethod
     def _get_grammar(request: Request) -> StructuredOutputGrammar:
         assert request.structured_output_request is not None

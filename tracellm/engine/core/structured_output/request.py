@@ -71,6 +71,11 @@ class StructuredOutputGrammar(ABC):
         Bit i % 32 of word i // 32 is 1 if token i is allowed.
         """
 
+    @property
+    def error(self) -> str | None:
+        """Why the constraint cannot be followed any further, which ends the request by an error; usually None."""
+        return None
+
     @abstractmethod
     def is_terminated(self) -> bool:
         """Return whether the end-of-sequence token was accepted. Later tokens (`ignore_eos`) are unconstrained."""

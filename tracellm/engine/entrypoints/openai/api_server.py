@@ -107,6 +107,7 @@ async def detokenize(raw_request: Request) -> Response:
 
 
 @router.get("/v1/models")
+@router.get("/v1/models/")
 async def show_available_models(raw_request: Request) -> Response:
     """List the served model names."""
     return await respond(raw_request, raw_request.app.state.openai_serving_models.show_available_models())
@@ -153,7 +154,7 @@ async def metrics(raw_request: Request) -> Response:
     return Response(b"" if registry is None else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-PATHS = sorted({route.path for route in router.routes if isinstance(route, APIRoute)})
+PATHS = sorted({route.path.rstrip("/") for route in router.routes if isinstance(route, APIRoute)})
 """All paths, for the error of an unknown path."""
 
 

@@ -39,6 +39,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_DEPTH = 100
 """Maximum nesting of lists and objects; JSON schemas are the deepest bodies in use."""
+_MAX_OPENED = 200_000
+"""Maximum number of opening brackets. Python takes 1.5 s to read a million lists, and the server waits."""
+_MAX_VALUES = 500_000
+"""Maximum number of commas, for the same reason: half a million token ids take 0.5 s to check."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LOGGED_FIELDS = 100
 
@@ -180,10 +184,15 @@ def parse_json(body: bytes) -> Any:
     """Parse a body as strict JSON.
 
     Raises:
-        HttpError: The body is not JSON, too deep, or contains text that cannot be encoded.
+        HttpError: The body is not JSON, has too many values, is too deep, or contains text that cannot be encoded.
     """
     if not body:
         raise HttpError(HTTPStatus.BAD_REQUEST, "Field required: the body is empty.")
+    opened = body.count(b"{") + body.count(b"[")
+    if opened > _MAX_OPENED:
+        _reject_body(f"it has {opened:,} opening brackets, and at most {_MAX_OPENED:,} are read")
+    if (num_commas := body.count(b",")) > _MAX_VALUES:
+        _reject_body(f"it has {num_commas:,} commas, and at most {_MAX_VALUES:,} are read")
     try:
         data = json.loads(body.decode("utf-8-sig"), parse_constant=_reject_constant)
         if _SURROGATE.search(body):
@@ -198,7 +207,7 @@ def parse_json(body: bytes) -> Any:
         _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
     except ValueError as error:  # an integer with more digits than Python parses
         _reject_body(str(error).partition(";")[0])
-    if _is_deeper(data, _MAX_DEPTH):
+    if opened > _MAX_DEPTH and _is_deeper(data, _MAX_DEPTH):
         _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
     return data
 

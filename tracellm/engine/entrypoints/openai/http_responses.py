@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.datastructures import Headers
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
@@ -158,7 +159,8 @@ class _Refusal(Response):
         """Send the response, and end it after the request."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        discarded, more = 0, True
+        announced = Headers(scope=scope).get("content-length", "")
+        discarded, more = 0, not (announced.isdecimal() and int(announced[:20]) > _MAX_DISCARDED_BYTES)
         with suppress(TimeoutError, asyncio.CancelledError):  # the client stalls, or the server ends
             while more and discarded < _MAX_DISCARDED_BYTES:
                 message = await asyncio.wait_for(receive(), scope["app"].state.receive_timeout)

@@ -203,6 +203,8 @@ class OpenAIServing:
     def _get_max_tokens(self, num_prompt_tokens: int, requested: int | None) -> int:
         """Return the maximum number of tokens to generate after a prompt.
 
+        Clients such as litellm look for the words of the messages, which are vLLM's.
+
         vLLM: vllm/entrypoints/utils.py::get_max_tokens, and the checks of `_validate_input`.
 
         Raises:

@@ -1,0 +1,226 @@
+"""Latency and throughput of servers by the number of concurrent requests, measured by `vllm bench serve`.
+
+    python benchmarks/serving.py [--concurrency 1 4 16 64] [--rates 2 8] [--servers tracellm explained vllm]
+                                 [--neighbours 0 1] [--requests 64] [--input-len 32] [--output-len 32] [--repeats 5]
+                                 [--vllm PYTHON] [--json]
+
+Servers: `tracellm serve`, the same under `--explain`, and `vllm serve`, all with the bundled model in float32 and their
+own default settings. All run at the same time, and are measured in turns: each round begins with the next one, after a
+warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes in endless loops.
+
+The table has medians over the rounds: of output tokens a second, and of the 50th and 99th percentile of the time to the
+first token, of the time between two tokens, and of the whole request, in milliseconds. Ratios are to vLLM, of the same
+round: of throughput above 1, of times below 1 are better than vLLM's.
+"""
+
+# ruff: noqa: T201  (it prints a table)
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
+
+from benchmarks.busy_neighbour import neighbours
+from benchmarks.pages import machine, table
+from scripts.vllm_server import free_port, serving
+from tracellm.bench.figures import number
+
+__all__ = ["FIGURES", "Load", "main", "rows", "turns"]
+
+_ROOT = Path(__file__).parents[1]
+_MODEL = _ROOT / "tracellm" / "tiny"
+_CLIENT = Path(__file__).parent / "compared" / "vllm_bench.py"
+_GUARD = 600.0
+"""Seconds after which a client counts as hung."""
+
+FIGURES = {
+    "output_throughput": "tokens/s",
+    "p50_ttft_ms": "TTFT p50",
+    "p99_ttft_ms": "TTFT p99",
+    "p50_itl_ms": "ITL p50",
+    "p99_itl_ms": "ITL p99",
+    "p50_e2el_ms": "E2E p50",
+    "p99_e2el_ms": "E2E p99",
+}
+"""Figures of a result by vLLM's names, with the heads of their columns."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load: a number of concurrent requests, or a rate of arrivals, and the number of busy neighbours."""
+
+    concurrency: int | None
+    rate: float | None
+    neighbours: int
+
+    def __str__(self) -> str:
+        load = f"{self.concurrency} concurrent" if self.rate is None else f"{number(self.rate)} a second"
+        return f"{load}, neighbours: {self.neighbours}" if self.neighbours else load
+
+    @property
+    def options(self) -> list[str]:
+        """Options of `vllm bench serve`."""
+        if self.rate is None:
+            return ["--request-rate=inf", f"--max-concurrency={self.concurrency}"]
+        return [f"--request-rate={self.rate}"]
+
+
+def turns(servers: Sequence[str], repeats: int) -> Iterator[list[str]]:
+    """Yield the order of the servers in each round, each time beginning with the next one."""
+    for round_ in range(repeats):
+        first = round_ % len(servers)
+        yield [*servers[first:], *servers[:first]]
+
+
+def rows(load: Load, results: dict[str, list[dict[str, float]]]) -> list[list[str]]:
+    """Return a row for each server under one load; ratios are medians of those of each round."""
+    made = []
+    for server, own in results.items():
+        cells = []
+        for name in FIGURES:
+            cell = number(statistics.median(result[name] for result in own))
+            if server != "vllm" and "vllm" in results:
+                pairs = zip(own, results["vllm"], strict=True)
+                ratios = [one[name] / other[name] for one, other in pairs if other[name]]
+                cell += f" ({statistics.median(ratios):.2f}×)" if ratios else ""
+            cells.append(cell)
+        made.append([str(load), server, *cells])
+    return made
+
+
+class _Client:
+    """The process that sends the requests."""
+
+    def __init__(self, python: str, folder: Path, options: argparse.Namespace) -> None:
+        self._folder = folder
+        self._log = folder / "client.log"
+        self._options = options
+        self._count = 0
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [python, _CLIENT],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                cwd=folder,
+                env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
+            )
+
+    def measure(self, url: str, load: Load) -> dict[str, float]:
+        """Send the requests of a load to a server, and return the figures.
+
+        Raises:
+            SystemExit: the client ended, or a request failed.
+        """
+        self._count += 1
+        path = self._folder / f"{self._count}.json"
+        options = self._options
+        asked = [
+            *("--backend=openai", "--endpoint=/v1/completions", f"--base-url={url}", "--model=tiny", "--ignore-eos"),
+            *(f"--tokenizer={_MODEL}", "--dataset-name=random", f"--random-input-len={options.input_len}"),
+            *(f"--random-output-len={options.output_len}", f"--num-prompts={options.requests}", "--disable-tqdm"),
+            *("--percentile-metrics=ttft,itl,e2el", "--metric-percentiles=50,99", f"--seed={self._count}"),
+            *load.options,
+        ]
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([asked, str(path)]) + "\n")
+        self._process.stdin.flush()
+        deadline = time.monotonic() + _GUARD
+        while not path.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"vllm bench serve failed:\n{self._log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.05)
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if result["completed"] != options.requests:
+            raise SystemExit(
+                f"{options.requests - result['completed']} of {options.requests} requests failed at {url}."
+            )
+        return {name: float(result[name]) for name in FIGURES}
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def _server(name: str, vllm: str, folder: Path) -> Iterator[str]:
+    """Context with a server, and its address."""
+    port = free_port()
+    folder.mkdir()
+    common = ["--port", str(port), "--dtype", "float32", "--served-model-name", "tiny"]
+    environment: dict[str, str] = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    if name == "vllm":
+        program = Path(vllm).with_name("vllm")
+        command: list[str | Path] = [program, "serve", _MODEL, *common, "--host", "127.0.0.1"]
+        environment |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    else:
+        explain = ["--explain"] if name == "explained" else []
+        command = [sys.executable, "-m", "tracellm", "serve", _MODEL, *common, *explain]
+        environment |= {"PYTHONPATH": str(_ROOT), "TRACELLM_CPU_KVCACHE_SPACE": "1"}
+    with serving(command, port, folder / "log", cwd=folder, env=environment) as server:
+        yield server.url
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    options = _options()
+    loads = [Load(count, None, busy) for busy in options.neighbours for count in options.concurrency]
+    loads += [Load(None, rate, busy) for busy in options.neighbours for rate in options.rates]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        urls = {
+            server: stack.enter_context(_server(server, options.vllm, folder / server)) for server in options.servers
+        }
+        client = _Client(options.vllm, folder, options)
+        stack.callback(client.close)
+        for url in urls.values():
+            client.measure(url, Load(max(options.concurrency, default=8), None, 0))
+        made: list[list[str]] = []
+        for load in loads:
+            results: dict[str, list[dict[str, float]]] = {server: [] for server in options.servers}
+            with neighbours(load.neighbours):
+                for order in turns(options.servers, options.repeats):
+                    for server in order:
+                        results[server].append(client.measure(urls[server], load))
+            if options.json:
+                print(json.dumps({"load": str(load), "results": results}), flush=True)
+            made += rows(load, results)
+            print(f"measured: {load}", file=sys.stderr, flush=True)
+    if not options.json:
+        print(machine(["torch"]), "\n")
+        print(table(["load", "server", *FIGURES.values()], made))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", nargs="+", choices=["tracellm", "explained", "vllm"])
+    parser.add_argument("--concurrency", nargs="*", type=int, default=[1, 4, 16, 64], help="concurrent requests")
+    parser.add_argument("--rates", nargs="*", type=float, default=[], help="requests a second")
+    parser.add_argument("--neighbours", nargs="+", type=int, default=[0], help="processes in endless loops")
+    parser.add_argument("--requests", type=int, default=64, help="requests of each measurement")
+    parser.add_argument("--input-len", type=int, default=32, help="tokens of a prompt")
+    parser.add_argument("--output-len", type=int, default=32, help="tokens to generate for each")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds")
+    usual = os.environ.get("TRACELLM_VLLM_PYTHON", str(_ROOT / ".venv-vllm" / "bin" / "python"))
+    parser.add_argument("--vllm", default=usual, metavar="PYTHON", help="the Python of a real vLLM's environment")
+    parser.add_argument("--json", action="store_true", help="print the figures of each round as JSON")
+    options = parser.parse_args()
+    options.servers = options.servers or ["tracellm", "explained", "vllm"]
+    if not Path(options.vllm).exists():
+        parser.error(f"there is no vLLM, whose client sends the requests, at {options.vllm}: scripts/install-vllm.sh")
+    return options
+
+
+if __name__ == "__main__":
+    main()
