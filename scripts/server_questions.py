@@ -115,7 +115,6 @@ REFUSED = (
     '"best_of": 2',
     '"use_beam_search": true',
     '"logits_processors": ["f"]',
-    '"cache_salt": "s"',
     '"kv_transfer_params": {"a": 1}',
     '"mm_processor_kwargs": {"a": 1}',
 )

@@ -21,11 +21,11 @@ def llm(qwen2_checkpoint) -> LLM:
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ("", "The prompt is empty"),
-        ({"prompt_token_ids": []}, "The prompt is empty"),
-        ("a" * 64, r"has 64 tokens.*`max_model_len`\) is 64.*at most 63"),
-        ({"prompt_token_ids": [1] * 1000}, "has 1000 tokens"),
-        ({"prompt_token_ids": [1, 320]}, r"Token id 320 \(at position 1\) is out of vocabulary.*0 to 319"),
+        ("", "The decoder prompt cannot be empty"),
+        ({"prompt_token_ids": []}, "The decoder prompt cannot be empty"),
+        ("a" * 64, r"\(length 64\) plus the number of .* maximum model length of 64.*at most 63"),
+        ({"prompt_token_ids": [1] * 1000}, r"\(length 1000\) is longer than the maximum model length of 64"),
+        ({"prompt_token_ids": [1, 320]}, r"Token id 320 is out of vocabulary \(at position 1\).*0 to 319"),
         ({"prompt_token_ids": [-1]}, "Token id -1 .* out of vocabulary"),
         ({"prompt_token_ids": ["1"]}, "list of token ids, got str '1' at position 0"),
         ({"prompt_token_ids": [True]}, "got bool True"),
@@ -60,7 +60,7 @@ def test_all_prompts_are_validated_before_the_first_is_added(llm, monkeypatch):
     """All prompts are validated before the engine core gets the first."""
     added: list[object] = []
     monkeypatch.setattr(llm.llm_engine.engine_core, "add_request", added.append)
-    with pytest.raises(InvalidRequestError, match=r"^prompts\[2\]: The prompt is empty"):
+    with pytest.raises(InvalidRequestError, match=r"^prompts\[2\]: The decoder prompt cannot be empty"):
         llm.generate(["fine", "fine too", ""], GREEDY)
     assert added == []
 
@@ -74,7 +74,7 @@ def test_what_is_no_prompt_at_all_is_refused(llm, prompts):
 
 def test_a_single_prompt_needs_no_number(llm):
     """For a single prompt the message has no number."""
-    with pytest.raises(InvalidRequestError, match=r"^The prompt is empty"):
+    with pytest.raises(InvalidRequestError, match=r"^The decoder prompt cannot be empty"):
         llm.generate("", GREEDY)
 
 
@@ -91,10 +91,19 @@ def test_a_stop_token_of_another_model_is_told(llm):
         ([GREEDY, {"temperature": 0}], r"prompts\[1\]: Sampling parameters must be a SamplingParams, got dict"),
         ({"temperature": 0}, "must be a SamplingParams, got dict"),
         ("x", "must be a SamplingParams, got str"),
-        (SamplingParams(logit_bias={5: 1, 320: 1}), r"`logit_bias` must hold ids from 0 to 319, the model.*\[320\]"),
+        (
+            SamplingParams(logit_bias={5: 1, 320: 1}),
+            r"token_id\(s\) \[320\] in logit_bias contain .*hold ids from 0 to 319, the model",
+        ),
         (SamplingParams(allowed_token_ids=[5, 400]), r"`allowed_token_ids` must hold ids .*the tokenizer's.*\[400\]"),
-        (SamplingParams(allowed_token_ids=[]), r"`allowed_token_ids` must name at least one token, got \[\]"),
-        (SamplingParams(logprobs=21), "`logprobs` must be at most 20, the LLM's `max_logprobs`; got 21"),
+        (
+            SamplingParams(allowed_token_ids=[]),
+            "allowed_token_ids is not None and empty! .*must name at least one token",
+        ),
+        (
+            SamplingParams(logprobs=21),
+            "logprobs of 21, which is greater than max allowed: 20. .*`logprobs` must be at most 20, the LLM's",
+        ),
         (
             SamplingParams(prompt_logprobs=-1),
             r"`prompt_logprobs` must be at most 20.*got -1 \(the whole vocabulary, 320\)",
@@ -180,7 +189,7 @@ def test_a_text_that_is_far_too_long_is_not_tokenized(llm, monkeypatch, ask):
     monkeypatch.setattr(type(llm.get_tokenizer()), "encode", watch)
     prompt = {"generate": text, "chat": [{"role": "user", "content": text}]}[ask]
     with pytest.raises(
-        InvalidRequestError, match=r"has \d{7} characters, which are at least \d+ tokens.*is 64. Shorten"
+        InvalidRequestError, match=r"length is 64 tokens. .* at least \d+ input tokens.* \d{7} characters.*Shorten"
     ):
         getattr(llm, ask)(prompt, GREEDY)
     assert not tokenized

@@ -226,7 +226,7 @@ def test_paths_that_there_are_not(server, method, path, status):
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 def test_a_body_that_is_not_said_to_be_json(server, kind):
-    """A form, which a website can send without permission, is refused with 415."""
+    """A form, which a website can send without permission, is refused with 400, as in vLLM."""
     answer = post(server.port, {"prompt": "a"}, content_type=kind)
     assert is_openai_error(answer)
-    assert answer.status == 415
+    assert answer.status == 400

@@ -66,7 +66,8 @@ class Server:
     @classmethod
     def start(cls, *options: str, program: tuple[str, ...] = ("-m", "tracellm")) -> Self:
         """Start the server on a free port, and wait until it is ready."""
-        command = [sys.executable, *program, "serve", "--port", "0", *options]
+        quiet = "--disable-uvicorn-access-log"
+        command = [sys.executable, *program, "serve", "--port", "0", quiet, *options]
         environment = {**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         server = cls(process)

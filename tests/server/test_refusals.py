@@ -50,7 +50,7 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 BODIES = {
-    "nothing": (b"", "not JSON that can be used: Expecting value"),
+    "nothing": (b"", "Field required: the body is empty"),
     "half": (b'{"prompt": "a', "line 1, column 12"),
     "a list": (b"[1]", "must be a JSON object, got a list"),
     "text": (b'"prompt"', "must be a JSON object, got a str"),
@@ -109,16 +109,16 @@ def test_a_body_that_is_no_usable_json(app: App, name: str) -> None:
 
 
 FIELDS = [
-    ({"prompt": None}, "prompt", "must be given"),
+    ({"prompt": None}, None, "Either prompt or prompt_embeds must be provided"),
     ({"prompt": {"a": 1}}, "prompt", "a list of token ids"),
     ({"prompt": ["a", 1]}, "prompt", "a list of token ids"),
-    ({"prompt": [[]]}, None, "prompt is empty"),
+    ({"prompt": [[]]}, None, "prompt cannot be empty"),
     ({"prompt": [99_999]}, None, "out of vocabulary"),
     ({"prompt": [10**30], "echo": True}, None, "out of vocabulary"),
     ({"prompt": "word " * 200}, None, "maximum context length is 128 tokens. However, your request has 202"),
     ({"prompt": "word " * 100_000}, None, "maximum context length is 128 tokens. However, your request has at least"),
     ({"max_tokens": -1}, "max_tokens", "at least 1"),
-    ({"max_tokens": 10**40}, None, "is too large: 1000000"),
+    ({"max_tokens": 10**40}, "max_tokens", "is too large: 1000000"),
     ({"n": 10**9}, "n", "`n`"),
     ({"n": 1025}, "n", "Send several requests"),
     ({"prompt": ["a"] * 1025}, "n", "Send several requests"),
@@ -131,15 +131,19 @@ FIELDS = [
     ({"logit_bias": {"word": 1}}, "logit_bias", "token ids"),
     ({"logprobs": 21}, "logprobs", "at most 20"),
     ({"request_id": "x" * 257}, "request_id", "256 characters"),
-    ({"truncate_prompt_tokens": 1000}, "truncate_prompt_tokens", "from 1 to 128"),
-    ({"suffix": "!"}, "suffix", "leave it out"),
+    ({"truncate_prompt_tokens": 1000}, "truncate_prompt_tokens", "cannot be greater than max_length=128"),
+    ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "an integer >= 1 or -1, got 0"),
+    ({"suffix": "!"}, None, "suffix is not currently supported"),
     ({"use_beam_search": True}, "use_beam_search", "leave it out"),
-    ({"cache_salt": "salt"}, "cache_salt", "leave it out"),
+    ({"cache_salt": ""}, "cache_salt", "non-empty string"),
     ({"best_of": 2}, None, "best_of"),
     ({"logits_processors": ["os.system"]}, None, "logits_processors"),
+    ({"stop_token_ids": [-1] * 10**5}, "stop_token_ids", "a list of 100000"),
+    ({"allowed_token_ids": [10**6] * 10**5}, "allowed_token_ids", "a list of 100000"),
+    ({"prompt": [10**4000]}, None, "out of vocabulary"),
     ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
     ({"response_format": {"type": "json_schema"}}, "response_format", "needs a `schema`"),
-    ({"guided_regex": "a", "guided_choice": ["b"]}, None, "one kind of constraint"),
+    ({"guided_regex": "a", "guided_choice": ["b"]}, None, "one kind of structured outputs constraint"),
     ({"guided_json": {}, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
      "response_format", "keep one of them"),
     ({"guided_regex": "("}, None, "unclosed group"),
@@ -161,18 +165,18 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
     ("fields", "expected"),
     [
         ({"messages": []}, "conversation is empty"),
-        ({"messages": "Hello"}, "`messages`: input should be a valid list"),
+        ({"messages": "Hello"}, "`messages`: Input should be a valid list"),
         ({"messages": [{"content": "Hello"}]}, "messages[0] needs a `role`"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text parts"),
         ({"tools": [{"function": {}}]}, "`tools[0].function.name` is missing"),
         ({"tools": [{"function": {"name": "f"}}], "tool_choice": "required"}, "needs a parser"),
-        ({"tool_choice": "auto"}, "`tool_choice` needs `tools`"),
+        ({"tool_choice": "auto"}, "When using `tool_choice`, `tools` must be set"),
         ({"chat_template": "{{ 1 }}"}, "--trust-request-chat-template"),
         ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "--trust-request-chat-template"),
         ({"chat_template_kwargs": {"tokenize": True}}, "chat template rejects"),
-        ({"continue_final_message": True}, "add_generation_prompt=false"),
+        ({"continue_final_message": True}, "Cannot set both `continue_final_message`"),
         ({"logprobs": True, "top_logprobs": -2}, "logprobs"),
-        ({"max_completion_tokens": 0}, "`max_tokens` must be a whole number, at least 1"),
+        ({"max_completion_tokens": 0}, "max_tokens must be at least 1, got 0"),
         ({"logprobs": True, "top_logprobs": 21, "stream": True}, "at most 20"),
     ],
     ids=str,
@@ -205,8 +209,8 @@ def test_a_body_that_is_too_large(runner: asyncio.Runner, engine: FakeEngine) ->
 
 
 def test_other_refusals(app: App) -> None:
-    """A wrong content type is a 415, an unknown path or model a 404, a wrong method a 405."""
-    error_of(app.ask("POST", COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}), 415)
+    """A wrong content type is a 400, an unknown path or model a 404, a wrong method a 405."""
+    error_of(app.ask("POST", COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}), 400)
     assert COMPLETIONS in error_of(app.ask("GET", "/v2/nothing"), 404)["message"]
     assert error_of(app.post(CHAT, {"messages": HELLO, "model": "gpt-4"}), 404)["param"] == "model"
     assert "`tiny`" in error_of(app.ask("GET", "/v1/models/some/model"), 404)["message"]
@@ -214,6 +218,7 @@ def test_other_refusals(app: App) -> None:
     assert "POST" in error_of(response, 405)["message"]
     assert response.headers["allow"] == "POST"
     assert app.ask("GET", "/v1/models/tiny").json()["max_model_len"] == 128
+    assert app.ask("GET", "/v1/models/").json()["data"][0]["id"] == "tiny"
 
 
 def test_keys(runner: asyncio.Runner, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

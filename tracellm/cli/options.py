@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from tracellm.cli.errors import CommandError, print_error
+from tracellm.cli.vllm_options import is_vllm_option
 from tracellm.report.texts import LANGUAGES, Language, text, texts
 from tracellm.trace.names import LEVELS, Level
 
@@ -335,17 +336,31 @@ class EngineCommand(Command):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept vLLM's spellings: --max_model_len for --max-model-len, and --model NAME for the argument MODEL."""
+        """Accept vLLM's spellings: --max_model_len for --max-model-len, --model NAME for the argument MODEL, --no-FLAG.
+
+        Raises:
+            CommandError: an option is one of vLLM's that tracellm does not have.
+        """
         model: list[str] = []
         others = []
         rest = iter(args)
+        flags = [param for param in self.params if isinstance(param, click.Option) and param.is_flag]
+        already_off = {f"--no-{name[2:]}" for flag in flags if not flag.secondary_opts for name in flag.opts}
         for argument in rest:
             name, equals, value = argument.partition("=")
             if name == "--model":
                 model.append(value if equals else next(rest, ""))
-            else:
+            elif name.replace("_", "-") not in already_off:
                 others.append(f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument)
-        return super().parse_args(ctx, [*model, *others])
+        try:
+            rest_of_arguments = super().parse_args(ctx, [*model, *others])
+        except click.NoSuchOption as error:
+            if is_vllm_option(error.option_name):
+                raise CommandError("vllm_option", option=error.option_name) from None
+            raise
+        if ctx.params.get("otlp_traces_endpoint") is not None:
+            raise CommandError("otlp_traces_endpoint", endpoint=ctx.params["otlp_traces_endpoint"])
+        return rest_of_arguments
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the callback's keyword arguments, the engine's settings among them as `engine`."""

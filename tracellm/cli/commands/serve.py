@@ -61,8 +61,15 @@ _SERVER: dict[str, dict[str, Any]] = {  # option -> its arguments for click
     "root_path": {"metavar": "PATH"},
     "shutdown_timeout": {"type": click.FLOAT, "metavar": "SECONDS"},
     "max_request_bytes": {"type": click.INT, "metavar": "BYTES"},
+    "receive_timeout": {"type": click.FLOAT, "metavar": "SECONDS"},
+    "ssl_certfile": {"metavar": "FILE"},
+    "ssl_keyfile": {"metavar": "FILE"},
+    "ssl_ca_certs": {"metavar": "FILE"},
+    "ssl_cert_reqs": {"type": click.INT, "metavar": "N"},
     "uvicorn_log_level": {"metavar": "LEVEL"},
     "disable_uvicorn_access_log": {"is_flag": True},
+    "enable_log_requests": {"is_flag": True},
+    "max_log_len": {"type": click.INT, "metavar": "N"},
 }
 
 

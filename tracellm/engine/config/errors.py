@@ -18,6 +18,7 @@ __all__ = [
     "did_you_mean",
     "first_line",
     "format_error",
+    "shorten",
     "unknown_name",
 ]
 
@@ -86,6 +87,23 @@ def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of a library's message, without the full stop, to quote inside another message."""
     return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """Return the beginning of a value's repr, without converting all of a large value.
+
+    >>> shorten(list(range(100)))
+    'a list of 100'
+    """
+    if isinstance(value, (str, bytes)):
+        value = value[: limit + 1]
+    elif isinstance(value, (list, tuple, set, dict)) and len(value) > limit:
+        return f"a {type(value).__name__} of {len(value)}"
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with more digits than Python converts
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def format_error(error: BaseException) -> str:

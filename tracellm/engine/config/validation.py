@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from tracellm.engine.config.errors import EngineError, InvalidRequestError, unknown_name
+from tracellm.engine.config.errors import EngineError, InvalidRequestError, shorten, unknown_name
 
 __all__ = [
     "NUMBER",
@@ -34,12 +34,16 @@ _UNSUPPORTED_ARGUMENTS = ("lora_request", "mm_processor_kwargs", "tokenization_k
 
 
 class Rule(NamedTuple):
-    """Accepted values of one field. None passes if `accepted` ends with "or None"; a bool is no number."""
+    """Accepted values of one field. None passes if `accepted` ends with "or None"; a bool is no number.
+
+    `words` is vLLM's message for a value of the right type that is out of range, if it has one; clients match it.
+    """
 
     name: str
     kind: type | tuple[type, ...]
     in_range: Callable[[Any], bool]
     accepted: str
+    words: str = ""
 
 
 def anything(value: object) -> bool:
@@ -68,12 +72,14 @@ def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
     Raises:
         EngineError: names the attribute, what is accepted, and its value.
     """
-    for name, kind, in_range, accepted in rules:
+    for name, kind, in_range, accepted, words in rules:
         value = getattr(values, name)
         if value is None and accepted.endswith("or None"):
             continue
+        if words and is_a(value, kind) and not in_range(value):
+            raise EngineError(f"{words.format(shorten(value)).rstrip('.')}. {owner}: `{name}` is {accepted}.")
         if not is_a(value, kind) or not in_range(value):
-            raise EngineError(f"{owner}: `{name}` must be {accepted}, got {shown(value)}.")
+            raise EngineError(f"{owner}: `{name}` must be {accepted}, got {shorten(value)}.")
 
 
 def reject_unknown_fields(cls: Any, names: Iterable[str]) -> None:

@@ -79,6 +79,7 @@ class Request:
         client_index: int = 0,
         arrival_time: float | None = None,
         mm_features: list[MultiModalFeatureSpec] | None = None,
+        cache_salt: str | None = None,
         priority: int = 0,
         block_hasher: Callable[["Request"], list["BlockHash"]] | None = None,
         trace_headers: Mapping[str, str] | None = None,
@@ -110,6 +111,8 @@ class Request:
         self.mm_features = mm_features or []
         """Images and sounds of the prompt, in its order."""
         self.has_encoder_inputs = bool(self.mm_features)
+        self.cache_salt = cache_salt
+        """Only requests with the same salt share cached blocks."""
 
         self.num_computed_tokens = 0
         """Tokens whose keys and values are in the KV cache, or will be after the running step."""
@@ -143,6 +146,7 @@ class Request:
             client_index=request.client_index,
             arrival_time=request.arrival_time,
             mm_features=request.mm_features,
+            cache_salt=request.cache_salt,
             priority=request.priority,
             block_hasher=block_hasher,
             trace_headers=request.trace_headers,

@@ -1,7 +1,8 @@
 """Preprocessing of prompts: from any accepted form to token ids. The `Processor` calls it once per request.
 
 A prompt is a string, `{"prompt": text}`, or `{"prompt_token_ids": [...]}`, optionally with `"prompt"` as the ids' text.
-`"multi_modal_data"` beside them has images and sounds, for which the text has placeholders.
+`"multi_modal_data"` beside them has images and sounds, for which the text has placeholders. `"cache_salt"` keeps the
+prompt's cached blocks for prompts with the same salt.
 `truncate_prompt_tokens` applies to text only; token ids, and so the conversations of `LLM.chat`, are taken unchanged,
 as in vLLM 0.11.1.
 
@@ -31,8 +32,8 @@ PromptType: TypeAlias = str | Mapping[str, Any]
 
 _FORMS = 'a string, {"prompt": text} or {"prompt_token_ids": [ids]}'
 _MULTIMODAL_KEYS = ("multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids")
-_KEYS = ("prompt", "prompt_token_ids", *_MULTIMODAL_KEYS)
-_UNSUPPORTED_KEYS = ("cache_salt", "prompt_embeds")
+_KEYS = ("prompt", "prompt_token_ids", "cache_salt", *_MULTIMODAL_KEYS)
+_UNSUPPORTED_KEYS = ("prompt_embeds",)
 _CHARS_PER_TOKEN = 8  # per token of the model's length; shorter texts are tokenized without a check
 _SPLITTERS = ("ByteLevel", "Digits", "Split")  # pre-tokenizers that keep all of a text, unless Split removes
 
@@ -192,8 +193,8 @@ class InputPreprocessor:
         if at_least > limit:
             raise InvalidRequestError(
                 f"This model's maximum context length is {limit} tokens. However, your request has at least {at_least} "
-                f"input tokens: it has {len(text)} characters, and no token has more than {self._bounds.longest_token} "
-                "bytes. Please reduce the length of the input messages."
+                f"input tokens, as its prompt has {len(text)} characters, and no token is longer than "
+                f"{self._bounds.longest_token} bytes. Shorten the prompt."
             )
 
 
@@ -221,6 +222,10 @@ def _validate_prompt(prompt: object) -> None:
     for key in _MULTIMODAL_KEYS:
         if not isinstance(prompt.get(key) or {}, Mapping):
             raise InvalidRequestError(f'"{key}" must be a dict, got {_describe(prompt[key])}.')
+    salt = prompt.get("cache_salt")
+    if salt is not None and not (isinstance(salt, str) and salt):
+        raise InvalidRequestError(f'"cache_salt" must be a string, not empty, got {_describe(salt)}.')
+    _check_encoding(salt or "")
     text = prompt.get("prompt")
     if text is None and "prompt_token_ids" not in prompt:
         raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.")

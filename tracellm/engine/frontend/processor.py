@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError, shorten
 from tracellm.engine.config.validation import is_a, shown
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.preprocess import InputPreprocessor, PromptType, TokenInputs
@@ -77,7 +77,7 @@ class Processor:
             eos_token_id=eos_token_id,
             arrival_time=time.time() if arrival_time is None else arrival_time,
             lora_request=None,
-            cache_salt=None,
+            cache_salt=prompt.get("cache_salt") if isinstance(prompt, Mapping) else None,
             data_parallel_rank=data_parallel_rank,
             priority=priority,
             trace_headers=trace_headers,
@@ -111,12 +111,14 @@ class Processor:
         limit, origin = self.model_config.max_logprobs, "the LLM's `max_logprobs`"
         if limit == -1 or limit > vocab_size:
             limit, origin = vocab_size, "the model's vocabulary"
-        for name in ("logprobs", "prompt_logprobs"):
+        for name, kind in (("logprobs", "sample"), ("prompt_logprobs", "prompt")):
             requested = getattr(params, name)
-            if requested is not None and (vocab_size if requested == -1 else requested) > limit:
-                explanation = f" (the whole vocabulary, {vocab_size})" if requested == -1 else ""
+            num_logprobs = vocab_size if requested == -1 else requested
+            if num_logprobs is not None and num_logprobs > limit:
+                explanation = f"; got {requested} (the whole vocabulary, {vocab_size})" if requested == -1 else ""
                 raise InvalidRequestError(
-                    f"SamplingParams: `{name}` must be at most {limit}, {origin}; got {requested}{explanation}. "
+                    f"Requested {kind} logprobs of {num_logprobs}, which is greater than max allowed: {limit}. "
+                    f"SamplingParams: `{name}` must be at most {limit}, {origin}{explanation}. "
                     "Ask for fewer, or make the LLM with a larger max_logprobs (-1: the whole vocabulary)."
                 )
 
@@ -125,23 +127,28 @@ class Processor:
         num_known = vocab_size if self.tokenizer is None else len(self.tokenizer)  # may differ from the vocabulary size
         if params.allowed_token_ids is not None and not params.allowed_token_ids:
             raise InvalidRequestError(
-                "SamplingParams: `allowed_token_ids` must name at least one token, got []; None allows all."
+                "allowed_token_ids is not None and empty! SamplingParams: `allowed_token_ids` must name at least one "
+                "token; None allows all."
             )
-        for name, size, owner in (
-            ("logit_bias", vocab_size, "model"),
-            ("allowed_token_ids", min(num_known, vocab_size), "tokenizer" if num_known < vocab_size else "model"),
-        ):
-            unknown = [token for token in getattr(params, name) or () if not 0 <= token < size]
-            if unknown:
-                raise InvalidRequestError(
-                    f"SamplingParams: `{name}` must hold ids from 0 to {size - 1}, the {owner}'s vocabulary; "
-                    f"got {shown(unknown)}."
-                )
+        unknown = [token for token in params.logit_bias or () if not 0 <= token < vocab_size]
+        if unknown:
+            raise InvalidRequestError(
+                f"token_id(s) {shorten(unknown)} in logit_bias contain out-of-vocab token ids. Vocabulary size: "
+                f"{vocab_size}. SamplingParams: `logit_bias` must hold ids from 0 to {vocab_size - 1}, the model's "
+                "vocabulary."
+            )
+        size, owner = min(num_known, vocab_size), "tokenizer" if num_known < vocab_size else "model"
+        unknown = [token for token in params.allowed_token_ids or () if not 0 <= token < size]
+        if unknown:
+            raise InvalidRequestError(
+                "allowed_token_ids contains out-of-vocab token id! SamplingParams: `allowed_token_ids` must hold ids "
+                f"from 0 to {size - 1}, the {owner}'s vocabulary; got {shorten(unknown)}."
+            )
         impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
         if impossible:  # vLLM accepts them silently
             warnings.warn(
-                f"SamplingParams: `stop_token_ids` {shown(impossible)} can never be generated: the model's vocabulary "
-                f"has the ids 0 to {vocab_size - 1}. Were they meant for another model?",
+                f"SamplingParams: `stop_token_ids` {shown(impossible)} can never be generated: the model's "
+                f"vocabulary has the ids 0 to {vocab_size - 1}. Were they meant for another model?",
                 stacklevel=2,
             )
 
@@ -156,10 +163,14 @@ class Processor:
                 "skip_tokenizer_init=True."
             )
         if constraint.choice is not None and not constraint.choice:
-            raise InvalidRequestError("StructuredOutputsParams: `choice` must hold at least one string, got [].")
+            raise InvalidRequestError(
+                f"Choice '{constraint.choice}' cannot be an empty list. StructuredOutputsParams: `choice` must hold at "
+                "least one string."
+            )
         if constraint.grammar is not None and not constraint.grammar.strip():
             raise InvalidRequestError(
-                f"StructuredOutputsParams: `grammar` must not be blank, got {constraint.grammar!r}."
+                "structured_outputs.grammar cannot be an empty string. StructuredOutputsParams: `grammar` must not be "
+                f"blank, got {shorten(constraint.grammar)}."
             )
         from tracellm.engine.core.structured_output.backend_guidance import validate_guidance_grammar
 
@@ -176,18 +187,24 @@ class Processor:
     def _validate_model_input(self, inputs: TokenInputs) -> None:
         token_ids = inputs["prompt_token_ids"]
         if not token_ids:
-            raise InvalidRequestError("The prompt is empty: the model needs at least one token.")
+            raise InvalidRequestError("The decoder prompt cannot be empty: the model needs at least one token.")
         vocab_size = self.model_config.get_vocab_size()
         for position, token in enumerate(token_ids):
             if not 0 <= token < vocab_size:
                 raise InvalidRequestError(
-                    f"Token id {token} (at position {position}) is out of vocabulary: "
+                    f"Token id {shorten(token)} is out of vocabulary (at position {position}): "
                     f"this model has the ids 0 to {vocab_size - 1}."
                 )
         limit = self.model_config.max_model_len
         if len(token_ids) >= limit:
+            too_long = (
+                "is longer than the maximum"
+                if len(token_ids) > limit
+                else "plus the number of requested output tokens (at least 1) is longer than the maximum"
+            )
             raise InvalidRequestError(
-                f"The prompt has {len(token_ids)} tokens, but the model's length (`max_model_len`) is {limit}, prompt "
-                f"and output together: at most {limit - 1} leave room for one new token. Shorten the prompt, or raise "
-                "`max_model_len` if the model allows it."
+                f"The decoder prompt (length {len(token_ids)}) {too_long} model length of {limit}. Make sure that "
+                "`max_model_len` is no smaller than the number of text tokens (prompt + requested output tokens): at "
+                f"most {limit - 1} leave room for one new token. Shorten the prompt, or raise `max_model_len` if the "
+                "model allows it."
             )

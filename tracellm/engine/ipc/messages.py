@@ -67,8 +67,8 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     """Seconds since 1970."""
     lora_request: None
     """For LoRA."""
-    cache_salt: None
-    """For separating the prefix caches of several users."""
+    cache_salt: str | None
+    """Separates the prefix caches of several users: only requests with the same salt share blocks."""
     data_parallel_rank: int | None
     """The engine core to run it, of several; None leaves the choice to the client."""
     prompt_embeds: None = None

@@ -19,7 +19,7 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.errors import EngineError, InvalidRequestError, shorten
 from tracellm.engine.config.validation import NUMBER, Rule, all_are, anything, is_a, reject_unknown_fields, verify
 
 if TYPE_CHECKING:
@@ -113,9 +113,10 @@ class StructuredOutputsParams:
         verify(owner, self, _STRUCTURED_RULES)
         constraints = {name: getattr(self, name) for name in _CONSTRAINTS if getattr(self, name) is not None}
         if len(constraints) > 1:
-            listed = ", ".join(f"{name}={value!r}" for name, value in constraints.items())
+            listed = ", ".join(f"{name}={shorten(value)}" for name, value in constraints.items())
             raise EngineError(
-                f"{owner} takes only one kind of constraint, got {len(constraints)}: {listed}. Keep one of them."
+                "You can only use one kind of structured outputs constraint but multiple are specified: "
+                f"{owner} got {listed}. Keep one of them."
             )
         if self.choice is not None:
             self.choice = list(self.choice)
@@ -146,29 +147,72 @@ def _are_biases(logit_bias: dict[Any, Any]) -> bool:
 
 
 _LOGPROBS = "a whole number, at least 0, or -1 for the whole vocabulary, or None"
+_N = "a whole number from 1 to 16384"
+_REPETITION_PENALTY = "a number above 0 and below 2**127 (1 is none)"
+_TEMPERATURE = "a number, at least 0 and below 2**127 (0 is greedy)"
+_TRUNCATION = "a whole number, at least 1, or -1 for the model's length, or None"
+
+
+def _is_penalty(value: float) -> bool:
+    return -2 <= value <= 2
+
+
+def _fits(value: float) -> bool:
+    return value < _TOO_LARGE
+
+
 _RULES = (
     # vLLM 0.11.1 sets no bound; later versions set this one, which VLLM_MAX_N_SEQUENCES changes there.
-    Rule("n", int, lambda v: 1 <= v <= 16384, "a whole number from 1 to 16384"),
-    Rule("presence_penalty", NUMBER, lambda v: -2 <= v <= 2, "a number in [-2, 2] (0 is none)"),
-    Rule("frequency_penalty", NUMBER, lambda v: -2 <= v <= 2, "a number in [-2, 2] (0 is none)"),
-    Rule("repetition_penalty", NUMBER, lambda v: 0 < v < _TOO_LARGE, "a number above 0 and below 2**127 (1 is none)"),
-    Rule("temperature", NUMBER, lambda v: 0 <= v < _TOO_LARGE, "a number, at least 0 and below 2**127 (0 is greedy)"),
-    Rule("top_p", NUMBER, lambda v: 0 < v <= 1, "a number in (0, 1] (1 keeps all tokens)"),
-    Rule("top_k", int, lambda v: v >= -1, "a whole number: at least 1, or 0 (or -1) to keep all tokens"),
-    Rule("min_p", NUMBER, lambda v: 0 <= v <= 1, "a number in [0, 1] (0 keeps all tokens)"),
+    Rule("n", int, lambda v: v <= 16384, _N),
+    Rule("n", int, lambda v: v >= 1, _N, "n must be at least 1, got {}."),
+    Rule(
+        *("presence_penalty", NUMBER, _is_penalty, "a number in [-2, 2] (0 is none)"),
+        "presence_penalty must be in [-2, 2], got {}.",
+    ),
+    Rule(
+        *("frequency_penalty", NUMBER, _is_penalty, "a number in [-2, 2] (0 is none)"),
+        "frequency_penalty must be in [-2, 2], got {}.",
+    ),
+    Rule("repetition_penalty", NUMBER, _fits, _REPETITION_PENALTY),
+    Rule(
+        *("repetition_penalty", NUMBER, lambda v: v > 0, _REPETITION_PENALTY),
+        "repetition_penalty must be greater than zero, got {}.",
+    ),
+    Rule("temperature", NUMBER, _fits, _TEMPERATURE),
+    Rule("temperature", NUMBER, lambda v: v >= 0, _TEMPERATURE, "temperature must be non-negative, got {}."),
+    Rule(
+        *("top_p", NUMBER, lambda v: 0 < v <= 1, "a number in (0, 1] (1 keeps all tokens)"),
+        "top_p must be in (0, 1], got {}.",
+    ),
+    Rule(
+        *("top_k", int, lambda v: v >= -1, "a whole number: at least 1, or 0 (or -1) to keep all tokens"),
+        "top_k must be 0 (disable), or at least 1, got {}.",
+    ),
+    Rule(
+        *("min_p", NUMBER, lambda v: 0 <= v <= 1, "a number in [0, 1] (0 keeps all tokens)"),
+        "min_p must be in [0, 1], got {}.",
+    ),
     Rule("seed", int, lambda v: -(2**63) <= v <= _MAX_SEED, "a whole number of 64 bits, or None"),
-    Rule("max_tokens", int, lambda v: v >= 1, "a whole number, at least 1, or None"),
-    Rule("min_tokens", int, lambda v: v >= 0, "a whole number, at least 0"),
-    Rule("stop", (list, tuple), all_are(str, bool), "a string or a list of strings, none of them empty"),
+    Rule(
+        *("max_tokens", int, lambda v: v >= 1, "a whole number, at least 1, or None"),
+        "max_tokens must be at least 1, got {}.",
+    ),
+    Rule(
+        *("min_tokens", int, lambda v: v >= 0, "a whole number, at least 0"),
+        "min_tokens must be greater than or equal to 0, got {}.",
+    ),
+    Rule("stop", (list, tuple), all_are(str, anything), "a string or a list of strings, none of them empty"),
+    Rule(
+        *("stop", (list, tuple), all_are(str, bool), "a string or a list of strings, none of them empty"),
+        "stop cannot contain an empty string.",
+    ),
     Rule("stop_token_ids", (list, tuple), all_are(int, lambda v: v >= 0), "a list of token ids (0 or more)"),
     Rule("bad_words", (list, tuple), all_are(str, lambda v: bool(v.strip())), "a list of strings, none of them blank"),
-    Rule("logprobs", int, lambda v: v >= -1, _LOGPROBS),
-    Rule("prompt_logprobs", int, lambda v: v >= -1, _LOGPROBS),
+    Rule("logprobs", int, lambda v: v >= -1, _LOGPROBS, "logprobs must be non-negative or -1, got {}."),
+    Rule("prompt_logprobs", int, lambda v: v >= -1, _LOGPROBS, "prompt_logprobs must be non-negative or -1, got {}."),
     Rule(
-        "truncate_prompt_tokens",
-        int,
-        lambda v: v == -1 or v >= 1,
-        "a whole number, at least 1, or -1 for the model's length, or None",
+        *("truncate_prompt_tokens", int, lambda v: v == -1 or v >= 1, _TRUNCATION),
+        "truncate_prompt_tokens must be an integer >= 1 or -1, got {}",
     ),
     Rule("logit_bias", dict, _are_biases, "a dict from token ids to numbers (below 2**127) or -inf, or None"),
     Rule(
@@ -326,7 +370,7 @@ class SamplingParams:
                 clipped = {int(token): min(_MAX_BIAS, max(-_MAX_BIAS, bias)) for token, bias in logit_bias.items()}
             except (TypeError, ValueError):
                 raise EngineError(
-                    f"SamplingParams: `logit_bias` must map token ids to numbers, got {logit_bias!r}."
+                    f"SamplingParams: `logit_bias` must map token ids to numbers, got {shorten(logit_bias)}."
                 ) from None
             parameters["logit_bias"] = clipped
         return SamplingParams(**parameters)
@@ -395,24 +439,29 @@ def _verify_combinations(params: SamplingParams) -> None:
     """Reject valid parameters that contradict each other, and those that vLLM V1 dropped."""
     if params.best_of not in (None, 1) or (params.best_of == 1 and params.n > 1):
         raise EngineError(
-            f"SamplingParams: `best_of={params.best_of!r}` is not supported, as in vLLM V1: ask for as many outputs "
-            "with `n` and logprobs=0, and keep those with the highest `cumulative_logprob`."
+            f"vLLM V1 does not yet support best_of. SamplingParams: `best_of={shorten(params.best_of)}` is not "
+            "supported here either: ask for as many outputs with `n` and logprobs=0, and keep those with the highest "
+            "`cumulative_logprob`."
         )
     if params.logits_processors:
         raise EngineError(
-            f"SamplingParams: `logits_processors={params.logits_processors!r}` are not supported, as in vLLM V1: use "
+            "vLLM V1 does not support per request user provided logits processors. SamplingParams: "
+            f"`logits_processors={shorten(params.logits_processors)}` are not supported here either: use "
             "`logit_bias`, `allowed_token_ids`, `bad_words` or `structured_outputs`."
         )
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         raise EngineError(
-            f"SamplingParams: `min_tokens` must be at most `max_tokens`={params.max_tokens}, got {params.min_tokens}."
+            f"min_tokens must be less than or equal to max_tokens={params.max_tokens}, got {params.min_tokens}."
         )
     if params.stop and not params.detokenize:
-        raise EngineError("SamplingParams: `stop` strings need the text: use `detokenize=True` or `stop_token_ids`.")
+        raise EngineError(
+            "stop strings are only supported when detokenize is True. Set detokenize=True to use stop. "
+            "SamplingParams: `stop_token_ids` need no text."
+        )
     if params.n > 1 and params.temperature == 0:
         raise EngineError(
-            f"SamplingParams: `n` must be 1 for greedy sampling (`temperature=0`), where all outputs would be equal; "
-            f"got {params.n}. Raise `temperature`."
+            f"n must be 1 when using greedy sampling, got {params.n}. With `temperature=0` all outputs would be equal: "
+            "raise `temperature`."
         )
     if params.seed is not None and params.seed + params.n - 1 > _MAX_SEED:
         raise EngineError(

@@ -4,7 +4,7 @@ A `KVCacheBlock` is bookkeeping: an id, a reference count and a hash. The keys a
 that id. Hashes are computed when a request arrives and when it grows (`Request.block_hashes`), groups and sizes at
 start-up.
 
-vLLM: vllm/v1/core/kv_cache_utils.py. Left out: hashes of LoRA names and cache salts; several workers; layers
+vLLM: vllm/v1/core/kv_cache_utils.py. Left out: hashes of LoRA names; several workers; layers
 that store keys and values of different shapes.
 """
 
@@ -195,9 +195,10 @@ def _gen_mm_extra_hash_keys(
 def generate_block_hash_extra_keys(
     request: Request, start_token_idx: int, end_token_idx: int, start_mm_idx: int
 ) -> tuple[tuple[str, ...] | None, int]:
-    """Return what distinguishes a block besides its tokens: the identifiers of the items that overlap it.
+    """Return what distinguishes a block besides its tokens: the identifiers of the items that overlap it, and the salt.
 
-    All placeholder tokens of images are alike, so the tokens of two prompts can be equal and their images not.
+    All placeholder tokens of images are alike, so the tokens of two prompts can be equal and their images not. The
+    request's `cache_salt` is in the first block alone: the hashes of all later blocks depend on it.
 
     vLLM: vllm/v1/core/kv_cache_utils.py::generate_block_hash_extra_keys. In a block that generated tokens complete,
     vLLM 0.11.1 regards only the last item of the prompt, even if that ends right before the block.
@@ -209,10 +210,11 @@ def generate_block_hash_extra_keys(
         start_mm_idx: index of the first item that can overlap the block.
 
     Returns:
-        The identifiers, or None without any; and `start_mm_idx` of the next block.
+        The identifiers and the salt, or None without any; and `start_mm_idx` of the next block.
     """
     mm_extra_keys, new_start_mm_idx = _gen_mm_extra_hash_keys(request, start_token_idx, end_token_idx, start_mm_idx)
-    return tuple(mm_extra_keys) or None, new_start_mm_idx
+    cache_salt_keys = [request.cache_salt] if start_token_idx == 0 and request.cache_salt else []
+    return (*mm_extra_keys, *cache_salt_keys) or None, new_start_mm_idx
 
 
 def hash_block_tokens(

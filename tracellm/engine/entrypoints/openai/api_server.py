@@ -8,7 +8,7 @@
 The port is bound before the model is loaded, so a port in use fails early. The socket listens only when the engine is
 ready. A route reads the request's body and passes it to the serving class of its path.
 
-vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, TLS, LoRA, HTTP metrics; /docs and
+vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, LoRA, HTTP metrics; /docs and
 /openapi.json, and the routes of other models and APIs.
 """
 
@@ -28,6 +28,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineDeadError, EngineError
+from tracellm.engine.entrypoints.logger import RequestLogger
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 from tracellm.engine.entrypoints.openai.http_requests import (
     AuthenticationMiddleware,
@@ -35,7 +36,7 @@ from tracellm.engine.entrypoints.openai.http_requests import (
     read_request,
 )
 from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers, respond
-from tracellm.engine.entrypoints.openai.launcher import interrupt_on_signals, serve_http
+from tracellm.engine.entrypoints.openai.launcher import check_certificate, interrupt_on_signals, serve_http
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -115,6 +116,8 @@ async def show_available_models(raw_request: Request) -> Response:
 @router.get("/v1/models/{model_name:path}")
 async def show_model(model_name: str, raw_request: Request) -> Response:
     """Return one served model name; names may contain slashes."""
+    if not model_name:  # /v1/models/
+        return await show_available_models(raw_request)
     return await respond(raw_request, raw_request.app.state.openai_serving_models.show_model(model_name))
 
 
@@ -193,11 +196,12 @@ def setup_server(args: ServeArgs) -> tuple[str, socket.socket]:
     """Bind the port. Return the server's URL and the socket.
 
     Raises:
-        EngineError: The port is in use, or the address does not exist.
+        EngineError: The port is in use, the address does not exist, or the certificate cannot be used.
     """
+    check_certificate(args)
     sock = create_server_socket(args.host, args.port)
     host = f"[{args.host}]" if sock.family == socket.AF_INET6 else args.host
-    return f"http://{host}:{sock.getsockname()[1]}", sock
+    return f"{'https' if args.ssl_certfile else 'http'}://{host}:{sock.getsockname()[1]}", sock
 
 
 async def run_server(args: ServeArgs) -> None:
@@ -276,9 +280,11 @@ async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -
         "return_tokens_as_token_ids": args.return_tokens_as_token_ids,
         "enable_prompt_tokens_details": args.enable_prompt_tokens_details,
         "enable_force_include_usage": args.enable_force_include_usage,
+        "request_logger": RequestLogger(max_log_len=args.max_log_len) if args.enable_log_requests else None,
     }
     state.engine_client = engine_client
     state.max_request_bytes = args.max_request_bytes
+    state.receive_timeout = args.receive_timeout
     state.server_load_metrics = 0
     state.on_engine_death = lambda: None
     state.openai_serving_models = models

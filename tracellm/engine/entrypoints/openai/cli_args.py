@@ -1,8 +1,9 @@
 """Options of `tracellm serve` besides the engine's `EngineArgs`, parsed by the command line and used at startup.
 
-vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, with its names. Left out: TLS, LoRA, tool and reasoning
-parsers, several API servers. Added: `shutdown_timeout`, `max_request_bytes`, `on_ready`. Other defaults: `host` is
-127.0.0.1, not all addresses; `allowed_origins` is empty, not all origins; uvicorn logs only warnings.
+vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, with its names. Left out: LoRA, tool and reasoning
+parsers, several API servers. Added: `shutdown_timeout`, `receive_timeout`, `max_request_bytes`, `on_ready`. Other
+defaults: `host` is 127.0.0.1, not all addresses; `allowed_origins` is empty, not all origins; of uvicorn's own messages
+only warnings are logged, besides a line for each request.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ _RULES = (
     Rule("served_model_name", list, all_are(str, lambda v: bool(v.strip())), "names"),
     Rule("api_key", list, all_are(str, bool), "keys, none of them empty"),
     Rule("allowed_origins", list, all_are(str, bool), "origins, such as https://example.org, or *"),
-    Rule("uvicorn_log_level", str, _LOG_LEVELS.__contains__, f"one of {', '.join(_LOG_LEVELS)}"),
+    Rule("uvicorn_log_level", str, _LOG_LEVELS.__contains__, f"one of {', '.join(_LOG_LEVELS)}, or None"),
+    Rule("max_log_len", int, lambda v: v >= 0, "a number of characters, at least 0, or None"),
+    Rule("ssl_certfile", str, bool, "a file, or None"),
+    Rule("ssl_keyfile", str, bool, "a file, or None"),
+    Rule("ssl_ca_certs", str, bool, "a file, or None"),
+    Rule("ssl_cert_reqs", int, (0, 1, 2).__contains__, "0 (none), 1 (optional) or 2 (required)"),
+    Rule("receive_timeout", NUMBER, lambda v: 0 < v < 1e9, "seconds, above 0"),
     Rule("chat_template_content_format", str, CONTENT_FORMATS.__contains__, f"one of {', '.join(CONTENT_FORMATS)}"),
     Rule("shutdown_timeout", NUMBER, lambda v: 0 <= v < 1e9, "seconds, at least 0"),
     Rule("max_request_bytes", int, lambda v: v >= 1, "a number of bytes, at least 1"),
@@ -51,9 +58,22 @@ class ServeArgs:
     """Accepted API keys; if empty, no key is required."""
     allowed_origins: list[str] = field(default_factory=list)
     """Origins allowed to send cross-origin requests (CORS)."""
-    uvicorn_log_level: str = "warning"
+    uvicorn_log_level: str | None = None
+    """Log level of uvicorn; None logs warnings, and a line for each request."""
     disable_uvicorn_access_log: bool = False
-    """Do not log each request; log levels above `info` never do."""
+    """Do not log a line for each request; log levels above `info` never do."""
+    enable_log_requests: bool = False
+    """Log the parameters of each request, and at the level `debug` its prompt."""
+    max_log_len: int | None = None
+    """Maximum number of characters or token ids of a logged prompt."""
+    ssl_keyfile: str | None = None
+    """File with the private key of TLS; None if it is in `ssl_certfile`."""
+    ssl_certfile: str | None = None
+    """File with the certificate of TLS; None serves HTTP."""
+    ssl_ca_certs: str | None = None
+    """File with the certificates by which those of clients are verified."""
+    ssl_cert_reqs: int = 0
+    """Whether clients need a certificate: 0 for no, 1 for optional, 2 for yes."""
     root_path: str = ""
     """Path prefix of the server behind a proxy."""
     response_role: str = "assistant"
@@ -68,6 +88,8 @@ class ServeArgs:
     enable_force_include_usage: bool = False
     shutdown_timeout: float = 30.0
     """Seconds to wait for running requests after SIGTERM or Ctrl-C before aborting them."""
+    receive_timeout: float = 60.0
+    """Seconds to wait for the head of a request, and for each next part of its body."""
     max_request_bytes: int = 32 << 20
     """Maximum size of a request body."""
     on_ready: Callable[[str], None] = field(default=lambda address: None, repr=False)
@@ -79,6 +101,8 @@ class ServeArgs:
         except EngineError as error:  # name the option, not the field
             name, _, rest = str(error).removeprefix("serve: `").partition("`")
             raise EngineError(f"--{name.replace('_', '-')}{rest}") from None
+        if self.ssl_certfile is None and (self.ssl_keyfile or self.ssl_ca_certs or self.ssl_cert_reqs):
+            raise EngineError("--ssl-keyfile, --ssl-ca-certs and --ssl-cert-reqs need --ssl-certfile.")
         if not self.served_model_name:
             self.served_model_name = [self.engine_args.served_model_name or str(self.engine_args.model)]
         self.engine_args.served_model_name = self.served_model_name[0]

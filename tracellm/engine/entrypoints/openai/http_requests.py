@@ -43,8 +43,6 @@ _MAX_OPENED = 200_000
 """Maximum number of opening brackets. Python takes 1.5 s to read a million lists, and the server waits."""
 _MAX_VALUES = 500_000
 """Maximum number of commas, for the same reason: half a million token ids take 0.5 s to check."""
-_MAX_DISCARDED_BYTES = 256 << 20
-"""Bytes of a too large body to receive and discard; a client reads the response only after sending its body."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LOGGED_FIELDS = 100
 
@@ -73,7 +71,9 @@ class AuthenticationMiddleware:
         if not _needs_key(scope) or self.verify_token(Headers(scope=scope).get("Authorization")):
             await self.app(scope, receive, send)
             return
-        message = "The API key is missing or wrong: send `Authorization: Bearer KEY` with a key of this server."
+        message = (
+            "Unauthorized: the API key is missing or wrong. Send `Authorization: Bearer KEY` with a key of this server."
+        )
         error = create_error_response(message, HTTPStatus.UNAUTHORIZED)
         await json_error(error, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
@@ -121,17 +121,18 @@ async def read_request(raw_request: Request, model: type[Model] | Callable[[dict
         model: Expected model, or a function that selects one for the parsed body.
 
     Raises:
-        HttpError: The body is too large (413), not JSON (400), or of another content type (415).
+        HttpError: The body is too large (413), not JSON, or of another content type (400).
         pydantic.ValidationError: A field is invalid or missing.
     """
     content_type = raw_request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HttpError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "The body must be JSON, with the header `Content-Type: application/json`; "
-            f"got {content_type[:100] or 'none'!r}.",
+            HTTPStatus.BAD_REQUEST,
+            "Unsupported Media Type: Only 'application/json' is allowed. Send the header "
+            f"`Content-Type: application/json`; got {content_type[:100] or 'none'!r}.",
         )
-    data = parse_json(await read_body(raw_request, raw_request.app.state.max_request_bytes))
+    state = raw_request.app.state
+    data = parse_json(await read_body(raw_request, state.max_request_bytes, state.receive_timeout))
     if not isinstance(data, dict):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"The body must be a JSON object, got a {type(data).__name__}.")
     model_type: type[Model] = model if isinstance(model, type) else model(data)
@@ -140,20 +141,26 @@ async def read_request(raw_request: Request, model: type[Model] | Callable[[dict
     return request
 
 
-async def read_body(raw_request: Request, limit: int) -> bytes:
+async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
     """Return the complete body.
 
     Raises:
-        HttpError: The body has more than `limit` bytes, or the client or the server ends before it is complete.
+        HttpError: The body has more than `limit` bytes or is announced so, no part of it arrives for `timeout` seconds,
+            or the client or the server ends before it is complete.
     """
     announced = raw_request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:20]) > _MAX_DISCARDED_BYTES:  # else wait: not all clients read before
-        _reject_length(limit)
+    is_too_large = announced.isdecimal() and (len(announced) > 18 or int(announced) > limit)
     chunks: list[bytes] = []
     length, more = 0, True
-    while more and length <= _MAX_DISCARDED_BYTES:
+    while more and not is_too_large:
         try:
-            message = await raw_request.receive()
+            message = await asyncio.wait_for(raw_request.receive(), timeout)
+        except TimeoutError:
+            raise HttpError(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"The rest of the body did not arrive in {timeout:g} seconds (`--receive-timeout`).",
+                {"Connection": "close"},
+            ) from None
         except asyncio.CancelledError:  # the shutdown timeout is over
             raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE, "The server is shutting down, and did not wait for all of this request."
@@ -162,21 +169,15 @@ async def read_body(raw_request: Request, limit: int) -> bytes:
             raise HttpError(HTTPStatus.BAD_REQUEST, "The client went away before all of its request was here.")
         chunk, more = message.get("body", b""), message.get("more_body", False)
         length += len(chunk)
-        if length <= limit:
-            chunks.append(chunk)
-        else:
-            chunks.clear()
-    if length > limit:
-        _reject_length(limit)
+        chunks.append(chunk)
+        is_too_large = length > limit
+    if is_too_large:
+        raise HttpError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The body is too large: at most {limit} bytes are read (`--max-request-bytes`).",
+            {"Connection": "close"},
+        )
     return b"".join(chunks)
-
-
-def _reject_length(limit: int) -> NoReturn:
-    raise HttpError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"The body is too large: at most {limit} bytes are read (`--max-request-bytes`).",
-        {"Connection": "close"},
-    )
 
 
 def parse_json(body: bytes) -> Any:
@@ -185,6 +186,8 @@ def parse_json(body: bytes) -> Any:
     Raises:
         HttpError: The body is not JSON, has too many values, is too deep, or contains text that cannot be encoded.
     """
+    if not body:
+        raise HttpError(HTTPStatus.BAD_REQUEST, "Field required: the body is empty.")
     opened = body.count(b"{") + body.count(b"[")
     if opened > _MAX_OPENED:
         _reject_body(f"it has {opened:,} opening brackets, and at most {_MAX_OPENED:,} are read")
@@ -210,7 +213,9 @@ def parse_json(body: bytes) -> Any:
 
 
 def _reject_body(reason: str) -> NoReturn:
-    raise HttpError(HTTPStatus.BAD_REQUEST, f"The body is not JSON that can be used: {reason}.") from None
+    raise HttpError(
+        HTTPStatus.BAD_REQUEST, f"JSON decode error: the body is not JSON that can be used: {reason}."
+    ) from None
 
 
 def _reject_constant(name: str) -> NoReturn:

@@ -18,10 +18,11 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.datastructures import Headers
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
-from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
+from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError, shorten
 from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse
 
 __all__ = [
@@ -50,15 +51,18 @@ _ERROR_TYPES = {
     HTTPStatus.UNAUTHORIZED: "AuthenticationError",
     HTTPStatus.NOT_FOUND: "NotFoundError",
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedError",
+    HTTPStatus.REQUEST_TIMEOUT: "RequestTimeoutError",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestTooLargeError",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "UnsupportedMediaTypeError",
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
 }
-_PARAMETER = re.compile(r"^(?:SamplingParams: |StructuredOutputsParams: )?`(\w+)`")
+_PARAMETER = re.compile(r"(?:^|: )`(\w+)`|^'?(\w+)'?(?: must be|=| or )")
+_INVALID = "Bad Request"
+"""vLLM's type for a body that does not have the form of a request. A request with a bad value has another."""
 _MAX_FIELD_ERRORS = 3
-_MAX_VALUE_LENGTH = 60
 _MAX_MESSAGE_LENGTH = 2000
+_MAX_DISCARDED_BYTES = 256 << 20
+"""Bytes of a refused body to receive and discard."""
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
 
 
@@ -82,8 +86,8 @@ def create_error_response(
     param: str | None = None,
 ) -> ErrorResponse:
     """Return the body of an error response. `param` defaults to the parameter that a message begins with."""
-    if param is None and status_code is HTTPStatus.BAD_REQUEST and (match := _PARAMETER.match(message)):
-        param = match[1]
+    if param is None and status_code is HTTPStatus.BAD_REQUEST and (match := _PARAMETER.search(message)):
+        param = match[1] or match[2]
     error_type = err_type or _ERROR_TYPES.get(status_code, status_code.phrase.replace(" ", "") + "Error")
     if len(message) > _MAX_MESSAGE_LENGTH:  # a message may quote the request
         message = f"{message[:_MAX_MESSAGE_LENGTH]}..."
@@ -94,7 +98,8 @@ def error_response(error: Exception) -> ErrorResponse:
     """Return the body for an exception, and log it if the server is at fault."""
     match error:
         case HttpError():
-            return create_error_response(str(error), error.status)
+            invalid = error.status is HTTPStatus.BAD_REQUEST
+            return create_error_response(str(error), error.status, err_type=_INVALID if invalid else None)
         case ValidationError():
             return _validation_error(error.errors(include_url=False))
         case EngineDeadError():
@@ -128,28 +133,40 @@ def _validation_error(errors: Iterable[Any]) -> ErrorResponse:
             field += f"[{part}]" if isinstance(part, int) else f".{part}"
         sentence = error["msg"].removeprefix("Value error, ").rstrip(".")
         if error["type"] == "missing":
-            sentence = f"`{field}` is missing"
+            sentence = f"Field required: `{field}` is missing"
         elif field:
-            sentence = f"`{field}`: {sentence[:1].lower()}{sentence[1:]}, got {_shorten(error['input'])}"
+            sentence = f"`{field}`: {sentence}, got {shorten(error['input'])}"
         sentences.setdefault(field, sentence)
     first_field = next(iter(sentences), "")
     message = ". ".join(list(sentences.values())[:_MAX_FIELD_ERRORS]) + "."
-    return create_error_response(message, param=re.split(r"[.\[]", first_field)[0] or None)
+    return create_error_response(message, err_type=_INVALID, param=re.split(r"[.\[]", first_field)[0] or None)
 
 
-def _shorten(value: object) -> str:
-    """Return the beginning of a value's repr, without converting all of a large value."""
-    if isinstance(value, str):
-        value = value[: _MAX_VALUE_LENGTH + 1]
-    elif isinstance(value, (list, dict)) and len(value) > _MAX_VALUE_LENGTH:
-        return f"a {type(value).__name__} of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 3] + "..."
-
-
-def json_error(body: ErrorResponse, headers: Mapping[str, str] | None = None) -> Response:
+def json_error(
+    body: ErrorResponse, headers: Mapping[str, str] | None = None, response_class: type[Response] = Response
+) -> Response:
     """Return the HTTP response for an error body."""
-    return Response(body.model_dump_json(), body.error.code, headers, media_type="application/json")
+    return response_class(body.model_dump_json(), body.error.code, headers, media_type="application/json")
+
+
+class _Refusal(Response):
+    """Error response that is sent before the body has arrived, and discards the rest of it.
+
+    Many clients read a response only after sending all of their request; a connection closed before that would lose it.
+    """
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Send the response, and end it after the request."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        announced = Headers(scope=scope).get("content-length", "")
+        discarded, more = 0, not (announced.isdecimal() and int(announced[:20]) > _MAX_DISCARDED_BYTES)
+        with suppress(TimeoutError, asyncio.CancelledError):  # the client stalls, or the server ends
+            while more and discarded < _MAX_DISCARDED_BYTES:
+                message = await asyncio.wait_for(receive(), scope["app"].state.receive_timeout)
+                discarded += len(message.get("body", b""))
+                more = message.get("more_body", False)
+        await send({"type": "http.response.body", "body": b""})
 
 
 def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
@@ -157,17 +174,20 @@ def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
 
     @app.exception_handler(HttpError)
     async def http_error(_: Request, error: HttpError) -> Response:
-        return json_error(error_response(error), error.headers)
+        response_class = _Refusal if error.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE else Response
+        return json_error(error_response(error), error.headers, response_class)
 
     @app.exception_handler(HTTPStatus.NOT_FOUND)
     async def not_found(request: Request, _: HTTPException) -> Response:
-        message = f"There is no {request.url.path} here. The paths are: {', '.join(paths)}."
+        message = f"Not Found: there is no {request.url.path[:200]} here. The paths are: {', '.join(paths)}."
         return json_error(create_error_response(message, HTTPStatus.NOT_FOUND))
 
     @app.exception_handler(HTTPStatus.METHOD_NOT_ALLOWED)
     async def method_not_allowed(request: Request, error: HTTPException) -> Response:
         allowed = (error.headers or {}).get("Allow", "")
-        message = f"{request.url.path} takes {allowed or 'another method'}, not {request.method}."
+        message = (
+            f"Method Not Allowed: {request.url.path[:200]} takes {allowed or 'another method'}, not {request.method}."
+        )
         return json_error(create_error_response(message, HTTPStatus.METHOD_NOT_ALLOWED), error.headers)
 
     @app.exception_handler(ValueError)

@@ -1,6 +1,7 @@
 """The uvicorn server and its shutdown, by a signal or by the death of the engine.
 
-The first SIGTERM or Ctrl-C waits for running requests; a second one aborts them.
+The first SIGTERM or Ctrl-C waits for running requests; a second one aborts them. Connections on which no request
+arrives are closed.
 
 vLLM: vllm/entrypoints/launcher.py. There the first signal closes connections unless requests end within a moment.
 """
@@ -9,30 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
+import os
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.entrypoints.logger import LOG_CONFIG
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 from tracellm.engine.frontend.async_llm import AsyncLLM
 
-__all__ = ["interrupt_on_signals", "serve_http"]
+__all__ = ["check_certificate", "interrupt_on_signals", "serve_http"]
+
+logger = logging.getLogger("tracellm.server")
 
 _WATCHDOG_SECONDS = 5.0  # as in vLLM; leaves time for /health to return 503
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-_LOG_CONFIG: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(levelname)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stderr"}},
-    "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
-}
-"""Sends all logs to stderr; uvicorn's default sends the access log to stdout."""
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Server(uvicorn.Server):
@@ -52,6 +54,80 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
+def _http_protocol(timeout: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, which closes a connection if the head of a request does not arrive in `timeout`.
+
+    uvicorn itself waits without end for the first request, and for the end of each head.
+    """
+    base: Any = AutoHTTPProtocol
+
+    class HttpProtocol(base):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._waiting_since = self.loop.time()
+            self._timer = self.loop.call_later(timeout, self._close_if_idle)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._timer.cancel()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            self._waiting_since = self.loop.time()
+            super().on_response_complete()
+
+        def _close_if_idle(self) -> None:
+            left = timeout  # while a request runs; its body has a timeout of its own
+            if self.cycle is None or self.cycle.response_complete:
+                left = self._waiting_since + timeout - self.loop.time()
+            if left <= 0:
+                self.transport.close()
+            else:
+                self._timer = self.loop.call_later(left, self._close_if_idle)
+
+    return HttpProtocol
+
+
+def _keep_alive_seconds() -> int:
+    """Return the seconds that a connection stays open after a response, from vLLM's variable; 5 by default."""
+    value = os.environ.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE") or "5"
+    if not value.isdecimal():
+        raise EngineError(f"VLLM_HTTP_TIMEOUT_KEEP_ALIVE must be a whole number of seconds, got {value!r}.")
+    return int(value)
+
+
+def _log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception that no task handles. Without a free descriptor, each connection that waits causes one."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES and "accept" in context["message"]:
+        logger.error(
+            "No connection can be accepted: %s. Those that wait are accepted when others end. Raise the limit "
+            "(`ulimit -n`), or let a proxy limit the connections.",
+            error.strerror,
+        )
+    else:
+        loop.default_exception_handler(context)
+
+
+def check_certificate(args: ServeArgs) -> None:
+    """Load the certificate of TLS, if there is one, so that a wrong one fails early.
+
+    Raises:
+        EngineError: A file is missing or unusable, or does not belong to another.
+    """
+    if args.ssl_certfile is None:
+        return
+    option = "--ssl-certfile and --ssl-keyfile"
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(args.ssl_certfile, args.ssl_keyfile, password="")  # do not ask for one
+        if args.ssl_ca_certs is not None:
+            option = "--ssl-ca-certs"
+            context.load_verify_locations(args.ssl_ca_certs)
+    except OSError as error:  # ssl.SSLError too
+        reason = error.strerror or str(error)
+        raise EngineError(f"{option}: the certificate cannot be used: {reason}.") from None
+
+
 async def serve_http(
     app: FastAPI, sock: socket.socket, listen_address: str, args: ServeArgs, engine_client: AsyncLLM
 ) -> None:
@@ -69,16 +145,27 @@ async def serve_http(
     config = uvicorn.Config(
         application,
         lifespan="off",
-        log_config=_LOG_CONFIG,
+        http=_http_protocol(args.receive_timeout),
+        log_config=LOG_CONFIG,
         log_level=args.uvicorn_log_level,
         access_log=not args.disable_uvicorn_access_log,
         root_path=args.root_path,
         server_header=False,
+        ssl_keyfile=args.ssl_keyfile,
+        ssl_certfile=args.ssl_certfile,
+        ssl_ca_certs=args.ssl_ca_certs,
+        ssl_cert_reqs=args.ssl_cert_reqs,
+        timeout_keep_alive=_keep_alive_seconds(),
         timeout_graceful_shutdown=max(1, round(args.shutdown_timeout)),
     )
+    logging.captureWarnings(True)
+    if args.enable_log_requests:
+        is_verbose = args.uvicorn_log_level in ("debug", "trace")
+        logging.getLogger("tracellm.requests").setLevel(logging.DEBUG if is_verbose else logging.INFO)
     server = Server(config)
     app.state.on_engine_death = lambda: setattr(server, "should_exit", True)
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_exception)
     for signum in _SIGNALS:
         loop.add_signal_handler(signum, server.stop)
     args.on_ready(listen_address)

@@ -213,7 +213,7 @@ class SamplingRequest(OpenAIBaseModel):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     n: int | None = 1
-    seed: int | None = Field(None, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
+    seed: int | None = Field(None, ge=-_INT64_LIMIT, le=_INT64_LIMIT - 1)
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     stream: bool | None = False
@@ -237,6 +237,8 @@ class SamplingRequest(OpenAIBaseModel):
     return_tokens_as_token_ids: bool | None = None
     """Return tokens beside log probabilities as `token_id:17`, not as text."""
     return_token_ids: bool | None = None
+    cache_salt: str | None = None
+    """Share cached blocks of the prompt only with requests of the same salt."""
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None = None
 
     response_format: ResponseFormat | None = None
@@ -254,10 +256,16 @@ class SamplingRequest(OpenAIBaseModel):
     use_beam_search: bool = False
     length_penalty: float = 1.0
     logits_processors: list[Any] | None = None
-    cache_salt: str | None = None
     kv_transfer_params: dict[str, Any] | None = None
 
-    unsupported_args: ClassVar[tuple[str, ...]] = ("use_beam_search", "cache_salt", "kv_transfer_params")
+    unsupported_args: ClassVar[tuple[str, ...]] = ("use_beam_search", "kv_transfer_params")
+
+    @field_validator("cache_salt", mode="before")
+    @classmethod
+    def _check_cache_salt(cls, value: Any) -> Any:
+        if value is not None and not (isinstance(value, str) and value):
+            raise ValueError("Parameter 'cache_salt' must be a non-empty string if provided.")
+        return value
 
     @model_validator(mode="after")
     def _check_shared_fields(self) -> Self:
@@ -265,9 +273,15 @@ class SamplingRequest(OpenAIBaseModel):
             if getattr(self, name):
                 raise ValueError(f"`{name}` needs a feature of vLLM that tracellm does not have: leave it out.")
         if self.stream_options is not None and not self.stream:
-            raise ValueError("`stream_options` can only be given with `stream=true`.")
-        if self.stream and self.prompt_logprobs:
-            raise ValueError("`prompt_logprobs` are not available with `stream=true`.")
+            raise ValueError("Stream options can only be defined when `stream=True`.")
+        if self.stream and self.prompt_logprobs and self.prompt_logprobs >= -1:
+            raise ValueError("`prompt_logprobs` are not available when `stream=True`.")
+        if self.prompt_logprobs is not None and self.prompt_logprobs < -1:
+            raise ValueError("`prompt_logprobs` must be a positive value or -1.")
+        if sum((self.structured_outputs or {}).get(name) is not None for name in ("json", "regex", "choice")) > 1:
+            raise ValueError(
+                "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice')."
+            )
         for name in ("stop", "bad_words"):
             strings = getattr(self, name)
             if isinstance(strings, list) and len(strings) > _MAX_STRINGS:
@@ -335,6 +349,12 @@ class SamplingRequest(OpenAIBaseModel):
             name: defaults.get(name) if (value := getattr(self, name)) is None else value
             for name in ("repetition_penalty", "temperature", "top_p", "top_k", "min_p")
         }
+        if self.logits_processors:
+            raise InvalidRequestError(
+                "The `logits_processors` argument is not supported by this server. See --logits-processor-pattern "
+                "engine argument for more information. tracellm has no such option: use `logit_bias`, "
+                "`allowed_token_ids`, `bad_words` or `structured_outputs`."
+            )
         return SamplingParams.from_optional(
             n=self.n,
             best_of=self.best_of,
@@ -352,7 +372,6 @@ class SamplingRequest(OpenAIBaseModel):
             skip_special_tokens=self.skip_special_tokens,
             spaces_between_special_tokens=self.spaces_between_special_tokens,
             include_stop_str_in_output=self.include_stop_str_in_output,
-            logits_processors=self.logits_processors,
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             output_kind=RequestOutputKind.DELTA if self.stream else RequestOutputKind.FINAL_ONLY,
             structured_outputs=self._structured_outputs(),
@@ -415,14 +434,30 @@ class ChatCompletionRequest(SamplingRequest):
             return {**data, "tool_choice": "auto"}
         return data
 
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _check_tool_choice(cls, value: Any) -> Any:
+        if value not in (None, "none", "auto", "required") and not isinstance(value, dict):
+            raise ValueError(
+                f'Invalid value for `tool_choice`: {str(value)[:60]}! Only named tools, "none", "auto" or "required" '
+                "are supported."
+            )
+        return value
+
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
+        if self.top_logprobs is not None and self.top_logprobs < -1:
+            raise ValueError("`top_logprobs` must be a positive value or -1.")
         if self.top_logprobs and not self.logprobs:
-            raise ValueError("`top_logprobs` needs `logprobs=true`.")
+            raise ValueError("when using `top_logprobs`, `logprobs` must be set to true.")
         if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("`continue_final_message` needs `add_generation_prompt=false`.")
+            raise ValueError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
         if self.tool_choice not in (None, "none") and not self.tools:
-            raise ValueError("`tool_choice` needs `tools`.")
+            raise ValueError("When using `tool_choice`, `tools` must be set.")
+        if isinstance(self.tool_choice, dict):
+            name = (self.tool_choice.get("function") or {}).get("name")
+            if name not in [tool.function.name for tool in self.tools or ()]:
+                raise ValueError("The tool specified in `tool_choice` does not match any of the specified `tools`")
         return self
 
     def to_sampling_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> SamplingParams:
@@ -549,13 +584,11 @@ class CompletionRequest(SamplingRequest):
     add_special_tokens: bool = True
     prompt_embeds: Any = None
 
-    unsupported_args: ClassVar[tuple[str, ...]] = (*SamplingRequest.unsupported_args, "suffix", "prompt_embeds")
-
     @field_validator("prompt", mode="wrap")
     @classmethod
     def _check_prompt(cls, value: Any, handler: Any) -> Any:
         """Validate without `handler`: it reports an error for each union member, and is slow for token ids."""
-        if value is None or isinstance(value, str):
+        if value is None or isinstance(value, str) or value == []:
             return value
         is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         if value and (is_texts or _is_token_ids(value)):
@@ -566,10 +599,10 @@ class CompletionRequest(SamplingRequest):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        if self.prompt is None or self.prompt == "":
-            raise ValueError("`prompt` must be given, and not be empty.")
+        if self.prompt in (None, "") and not self.prompt_embeds:
+            raise ValueError("Either prompt or prompt_embeds must be provided and non-empty.")
         if self.logprobs is not None and self.logprobs < 0:
-            raise ValueError(f"`logprobs` must be at least 0, got {self.logprobs}.")
+            raise ValueError("`logprobs` must be a positive value.")
         return self
 
     @property
@@ -682,7 +715,7 @@ class TokenizeChatRequest(OpenAIBaseModel):
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
         if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("`continue_final_message` needs `add_generation_prompt=false`.")
+            raise ValueError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
         return self
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError, shorten
 from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, after_first
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionLogProb,
@@ -81,6 +81,7 @@ class OpenAIServingChat(OpenAIServing):
                 trace_headers=None if raw_request is None else self._get_trace_headers(raw_request.headers),
                 priority=request.priority,
                 data_parallel_rank=self._get_data_parallel_rank(raw_request),
+                cache_salt=request.cache_salt,
             )
             result_generator = await after_first(self.engine_client.generate(**generate_arguments))
             arguments = (request, result_generator, request_id, self.models.model_name(), conversation, tokenizer)
@@ -96,8 +97,9 @@ class OpenAIServingChat(OpenAIServing):
         """Return the parsed conversation and its prompt."""
         if request.tool_choice not in (None, "none"):
             raise InvalidRequestError(
-                f"`tool_choice={request.tool_choice!r}` needs a parser that finds calls in the answer, which tracellm "
-                'does not have. With `tool_choice="none"` the tools are only listed in the prompt.'
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. '
+                f"`tool_choice={shorten(request.tool_choice)}` needs a parser that finds calls in the answer, which "
+                'tracellm does not have. With `tool_choice="none"` the tools are only listed in the prompt.'
             )
         return await self._preprocess_chat(
             request, tokenizer, documents=request.documents, max_length=self._max_length(request)

@@ -13,6 +13,7 @@ from fastapi import Request
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, after_first, merge_async_iterators
+from tracellm.engine.entrypoints.openai.http_responses import create_error_response
 from tracellm.engine.entrypoints.openai.protocol import (
     CompletionLogProbs,
     CompletionRequest,
@@ -56,6 +57,8 @@ class OpenAIServingCompletion(OpenAIServing):
             return model_error
         if self.engine_client.errored:
             raise self.engine_client.dead_error
+        if (unsupported := self._unsupported(request)) is not None:
+            return create_error_response(unsupported)
         request_id = f"cmpl-{self._base_request_id(raw_request, request.request_id)}"
         trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
         try:
@@ -72,6 +75,7 @@ class OpenAIServingCompletion(OpenAIServing):
                     trace_headers=trace_headers,
                     priority=request.priority,
                     data_parallel_rank=self._get_data_parallel_rank(raw_request),
+                    cache_salt=request.cache_salt,
                 )
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
@@ -87,6 +91,15 @@ class OpenAIServingCompletion(OpenAIServing):
         return self.request_output_to_completion_response(
             ordered_results, engine_prompts, request, request_id, tokenizer
         )
+
+    @staticmethod
+    def _unsupported(request: CompletionRequest) -> str | None:
+        """Return the error of a request whose fields have the right types, but cannot be served."""
+        if request.suffix:
+            return "suffix is not currently supported: leave it out."
+        if request.prompt_embeds:
+            return "You must set `--enable-prompt-embeds` to input `prompt_embeds`. tracellm has no such option."
+        return None if request.prompt else "please provide at least one prompt"
 
     async def _render(
         self, request: CompletionRequest, prompt: str | list[int], tokenizer: PreTrainedTokenizerFast | None

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
+from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError, shorten
 from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages, track_items
+from tracellm.engine.entrypoints.logger import RequestLogger
 from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt
 from tracellm.engine.entrypoints.openai.http_responses import error_response
 from tracellm.engine.entrypoints.openai.protocol import (
@@ -61,6 +62,7 @@ class OpenAIServing:
         return_tokens_as_token_ids: bool = False,
         enable_prompt_tokens_details: bool = False,
         enable_force_include_usage: bool = False,
+        request_logger: RequestLogger | None = None,
     ) -> None:
         """Serve `models` with an engine; the other arguments are those of `ServeArgs`."""
         self.engine_client = engine_client
@@ -71,6 +73,7 @@ class OpenAIServing:
         self.return_tokens_as_token_ids = return_tokens_as_token_ids
         self.enable_prompt_tokens_details = enable_prompt_tokens_details
         self.enable_force_include_usage = enable_force_include_usage
+        self.request_logger = request_logger
         self.model_config = models.model_config
         self.max_model_len = self.model_config.max_model_len
         self.default_sampling_params = self.model_config.get_diff_sampling_param()
@@ -101,8 +104,8 @@ class OpenAIServing:
         if self.trust_request_chat_template or (request_chat_template or kwargs.get("chat_template")) is None:
             return
         raise InvalidRequestError(
-            "`chat_template` in a request is refused, since templates are programs. The server's option "
-            "--trust-request-chat-template allows it."
+            "Chat template is passed with request, but --trust-request-chat-template is not set. Refused request with "
+            "untrusted chat template: `chat_template` is a program."
         )
 
     # -- prompts ------------------------------------------------------------------------------------------------------
@@ -167,9 +170,14 @@ class OpenAIServing:
         """
         requested = request.truncate_prompt_tokens
         if requested is not None and (requested == 0 or requested > self.max_model_len):
+            words = (
+                f"truncate_prompt_tokens={requested} cannot be greater than max_length={self.max_model_len}. Please "
+                "select a smaller truncation size."
+                if requested
+                else "truncate_prompt_tokens must be an integer >= 1 or -1, got 0."
+            )
             raise InvalidRequestError(
-                f"`truncate_prompt_tokens` must be from 1 to {self.max_model_len}, the model's length "
-                f"(`max_model_len`), or -1 for that; got {requested}."
+                f"{words} The model's length (`max_model_len`) is {self.max_model_len}, and -1 stands for it."
             )
         return self.max_model_len if requested == -1 else requested
 
@@ -188,7 +196,7 @@ class OpenAIServing:
         for position, token_id in enumerate(token_ids):
             if not 0 <= token_id < vocab_size:
                 raise InvalidRequestError(
-                    f"Token id {token_id} (at position {position}) is out of vocabulary: "
+                    f"Token id {shorten(token_id)} is out of vocabulary (at position {position}): "
                     f"this model has the ids 0 to {vocab_size - 1}."
                 )
 
@@ -203,16 +211,18 @@ class OpenAIServing:
             InvalidRequestError: Prompt and requested tokens exceed the model's length.
         """
         remaining = self.max_model_len - num_prompt_tokens
-        limit = f"This model's maximum context length is {self.max_model_len} tokens"
+        limit = self.max_model_len
         if remaining < 1:
             raise InvalidRequestError(
-                f"{limit}. However, your request has {num_prompt_tokens} input tokens. Please reduce the length of the "
-                "input messages."
+                f"This model's maximum context length is {limit} tokens. However, your request has "
+                f"{num_prompt_tokens} input tokens. Please reduce the length of the input messages. (`max_model_len` "
+                "is the length of prompt and output together.)"
             )
         if requested is not None and requested > remaining:
             raise InvalidRequestError(
-                f"'max_tokens' or 'max_completion_tokens' is too large: {requested}. {limit} and your request has "
-                f"{num_prompt_tokens} input tokens ({requested} > {self.max_model_len} - {num_prompt_tokens})."
+                f"'max_tokens' or 'max_completion_tokens' is too large: {shorten(requested)}. This model's maximum "
+                f"context length is {limit} tokens and your request has {num_prompt_tokens} input tokens "
+                f"({shorten(requested)} > {limit} - {num_prompt_tokens}). Shorten the prompt, or ask for fewer."
             )
         limits = (remaining, requested, self.default_sampling_params.get("max_tokens"))
         return min(limit for limit in limits if limit is not None)
@@ -226,6 +236,7 @@ class OpenAIServing:
         trace_headers: Mapping[str, str] | None,
         priority: int,
         data_parallel_rank: int | None,
+        cache_salt: str | None = None,
     ) -> dict[str, Any]:
         """Return the arguments of `AsyncLLM.generate`.
 
@@ -233,9 +244,12 @@ class OpenAIServing:
             InvalidRequestError: The request has more outputs than allowed.
         """
         self._check_num_outputs(1, params.n)
+        if self.request_logger is not None:
+            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
+            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
         # vLLM adds the truncation; here the prompt is already truncated.
         return {
-            "prompt": engine_prompt,
+            "prompt": engine_prompt if cache_salt is None else engine_prompt | {"cache_salt": cache_salt},
             "sampling_params": params,
             "request_id": request_id,
             "trace_headers": trace_headers,

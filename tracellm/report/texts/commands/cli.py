@@ -163,8 +163,16 @@ Examples:
     "serve.help.api_key": "API key that requests must have. Repeatable. Default: VLLM_API_KEY, or no key",
     "serve.help.served_model_name": "Name of the model in requests. Repeatable.",
     "serve.help.allowed_origins": "Website whose scripts may send requests (CORS), or *. Repeatable, or a JSON list.",
-    "serve.help.uvicorn_log_level": "Log level of uvicorn: debug, info, warning (default), error or critical.",
-    "serve.help.disable_uvicorn_access_log": "Do not log each request at the levels info and debug.",
+    "serve.help.uvicorn_log_level": "Log level of uvicorn: debug, info, warning, error or critical. Default: warnings, "
+    "and a line for each request",
+    "serve.help.disable_uvicorn_access_log": "Do not log a line for each request.",
+    "serve.help.enable_log_requests": "Log the parameters of each request; with --uvicorn-log-level debug the prompt.",
+    "serve.help.max_log_len": "Maximum number of characters or token ids of a logged prompt.",
+    "serve.help.ssl_certfile": "Certificate of TLS: serve https.",
+    "serve.help.ssl_keyfile": "Private key of TLS, if it is not in the file of the certificate.",
+    "serve.help.ssl_ca_certs": "Certificates by which those of clients are verified.",
+    "serve.help.ssl_cert_reqs": "Certificates of clients: 0 (not asked for, default), 1 (optional) or 2 (required).",
+    "serve.help.receive_timeout": "Seconds to wait for a request and for each part of its body. Default: 60",
     "serve.help.root_path": "Path of this server behind a proxy.",
     "serve.help.response_role": "Role of the answers. Default: assistant",
     "serve.help.chat_template": "Jinja chat template in place of the model's own: a file, or the template itself.",
@@ -183,6 +191,10 @@ Examples:
   curl {address}/v1/chat/completions -H 'Content-Type: application/json' \
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
     "cli.error.serve_option": "--{option} takes {accepted}, not {value!r}",
+    "cli.error.vllm_option": "tracellm does not have {option}, which vLLM has: leave it out",
+    "cli.error.otlp_traces_endpoint": "tracellm does not have --otlp-traces-endpoint, which vLLM has: spans are "
+    "exported under --explain, by the official variables. Use: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc tracellm serve --explain (or http/protobuf)",
     "cli.error.chat_template": "cannot read the chat template {path}: {reason}",
     "cli.error.serve_aborted": "stopped at once; running requests were aborted",
     # doctor
@@ -403,8 +415,16 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
     "serve.help.api_key": "请求必须携带的 API key。可重复。默认取自 VLLM_API_KEY，没有则不检查",
     "serve.help.served_model_name": "请求中使用的模型名。可重复。",
     "serve.help.allowed_origins": "允许哪些网站的脚本发送请求（CORS），* 表示全部。可重复，也可以是 JSON 列表。",
-    "serve.help.uvicorn_log_level": "uvicorn 的日志级别：debug、info、warning（默认）、error 或 critical。",
-    "serve.help.disable_uvicorn_access_log": "在 info 和 debug 级别下，不为每个请求写日志。",
+    "serve.help.uvicorn_log_level": "uvicorn 的日志级别：debug、info、warning、error 或 critical。"
+    "默认：警告，以及每个请求一行",
+    "serve.help.disable_uvicorn_access_log": "不为每个请求写一行日志。",
+    "serve.help.enable_log_requests": "记录每个请求的参数；加 --uvicorn-log-level debug 时还记录提示词。",
+    "serve.help.max_log_len": "日志中提示词的最大字符数或 token 数。",
+    "serve.help.ssl_certfile": "TLS 证书：以 https 提供服务。",
+    "serve.help.ssl_keyfile": "TLS 私钥（若不在证书文件中）。",
+    "serve.help.ssl_ca_certs": "用来验证客户端证书的证书。",
+    "serve.help.ssl_cert_reqs": "客户端证书：0（不要求，默认）、1（可选）或 2（必需）。",
+    "serve.help.receive_timeout": "等待请求及其正文每一部分的秒数。默认：60",
     "serve.help.root_path": "本服务在代理后面的路径。",
     "serve.help.response_role": "回答的角色。默认 assistant",
     "serve.help.chat_template": "代替模型自带对话模板的 Jinja 模板：一个文件，或模板本身。",
@@ -422,6 +442,10 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
   curl {address}/v1/chat/completions -H 'Content-Type: application/json' \
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
     "cli.error.serve_option": "--{option} 接受 {accepted}，不接受 {value!r}",
+    "cli.error.vllm_option": "tracellm 没有 vLLM 的选项 {option}：请去掉它",
+    "cli.error.otlp_traces_endpoint": "tracellm 没有 vLLM 的选项 --otlp-traces-endpoint：span 在 --explain 下导出，"
+    "用官方的环境变量设置。请使用：OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc tracellm serve --explain（或 http/protobuf）",
     "cli.error.chat_template": "无法读取对话模板 {path}：{reason}",
     "cli.error.serve_aborted": "已立即停止；运行中的请求被中止",
     # doctor
