@@ -95,7 +95,7 @@ def test_a_length_that_is_far_too_large(app: App) -> None:
 def test_a_list_of_callers_is_cut_in_messages(app: App) -> None:
     """An error and a warning have the beginning of a long list only."""
     error = error_of(app.post(COMPLETIONS, {"prompt": "a", "logit_bias": {"a": 1}}), 400)
-    with pytest.warns(UserWarning, match=r"`stop_token_ids` \[99999, .*, \.\.\.\]") as caught:
+    with pytest.warns(UserWarning, match=r"`stop_token_ids` a list of 100000 can") as caught:
         app.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1, "stop_token_ids": [99_999] * 100_000})
     assert len(str(caught[0].message)) < 500
     assert len(error["message"]) < 500

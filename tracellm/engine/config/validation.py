@@ -4,7 +4,6 @@ Used for `SamplingParams`, `EngineArgs` and the server's options. vLLM checks in
 """
 
 import inspect
-import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -19,15 +18,10 @@ __all__ = [
     "is_a",
     "reject_unknown_arguments",
     "reject_unknown_fields",
-    "shown",
     "verify",
 ]
 
 NUMBER = (int, float)
-
-_SHORT = reprlib.Repr()
-_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 20
-_SHORT.maxstring = _SHORT.maxother = 500
 
 _UNSUPPORTED_ARGUMENTS = ("lora_request", "mm_processor_kwargs", "tokenization_kwargs")
 """Arguments of vLLM's methods for unsupported features; None is accepted."""
@@ -59,11 +53,6 @@ def is_a(value: object, kind: type | tuple[type, ...]) -> bool:
 def all_are(kind: type, in_range: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Return a range for lists whose items all have this type and range."""
     return lambda values: all(is_a(v, kind) and in_range(v) for v in values)
-
-
-def shown(value: object) -> str:
-    """Return the value for a message: as by `repr`, but cut, since a server repeats what callers sent."""
-    return _SHORT.repr(value)
 
 
 def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:

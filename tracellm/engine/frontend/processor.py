@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from tracellm.engine.config.errors import InvalidRequestError, shorten
-from tracellm.engine.config.validation import is_a, shown
+from tracellm.engine.config.validation import is_a
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.preprocess import InputPreprocessor, PromptType, TokenInputs
 from tracellm.engine.ipc.messages import EngineCoreRequest
@@ -101,10 +101,8 @@ class Processor:
         self._validate_token_ids(params)
         self.validate_structured_output(params)
         if self.tokenizer is None and (params.stop or params.bad_words):
-            raise InvalidRequestError(
-                "SamplingParams: `stop` and `bad_words` need the tokenizer, but the LLM was made with "
-                "skip_tokenizer_init=True: use `stop_token_ids` or `logit_bias`."
-            )
+            message = "`stop` and `bad_words` need the tokenizer, but skip_tokenizer_init=True: use `stop_token_ids`."
+            raise InvalidRequestError(message)
 
     def _validate_logprobs(self, params: SamplingParams) -> None:
         vocab_size = self.model_config.get_vocab_size()
@@ -147,7 +145,7 @@ class Processor:
         impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
         if impossible:  # vLLM accepts them silently
             warnings.warn(
-                f"SamplingParams: `stop_token_ids` {shown(impossible)} can never be generated: the model's "
+                f"SamplingParams: `stop_token_ids` {shorten(impossible)} can never be generated: the model's "
                 f"vocabulary has the ids 0 to {vocab_size - 1}. Were they meant for another model?",
                 stacklevel=2,
             )
@@ -158,20 +156,7 @@ class Processor:
         if constraint is None or constraint.all_constraints_none():
             return
         if self.tokenizer is None:
-            raise InvalidRequestError(
-                "SamplingParams: `structured_outputs` need the tokenizer, but the LLM was made with "
-                "skip_tokenizer_init=True."
-            )
-        if constraint.choice is not None and not constraint.choice:
-            raise InvalidRequestError(
-                f"Choice '{constraint.choice}' cannot be an empty list. StructuredOutputsParams: `choice` must hold at "
-                "least one string."
-            )
-        if constraint.grammar is not None and not constraint.grammar.strip():
-            raise InvalidRequestError(
-                "structured_outputs.grammar cannot be an empty string. StructuredOutputsParams: `grammar` must not be "
-                f"blank, got {shorten(constraint.grammar)}."
-            )
+            raise InvalidRequestError("`structured_outputs` need the tokenizer, but skip_tokenizer_init=True.")
         from tracellm.engine.core.structured_output.backend_guidance import validate_guidance_grammar
 
         validate_guidance_grammar(constraint, self._guidance_backend)
@@ -197,14 +182,9 @@ class Processor:
                 )
         limit = self.model_config.max_model_len
         if len(token_ids) >= limit:
-            too_long = (
-                "is longer than the maximum"
-                if len(token_ids) > limit
-                else "plus the number of requested output tokens (at least 1) is longer than the maximum"
-            )
+            output = "" if len(token_ids) > limit else "plus the number of requested output tokens (at least 1) "
             raise InvalidRequestError(
-                f"The decoder prompt (length {len(token_ids)}) {too_long} model length of {limit}. Make sure that "
-                "`max_model_len` is no smaller than the number of text tokens (prompt + requested output tokens): at "
-                f"most {limit - 1} leave room for one new token. Shorten the prompt, or raise `max_model_len` if the "
-                "model allows it."
+                f"The decoder prompt (length {len(token_ids)}) {output}is longer than the maximum model length of "
+                f"{limit}. Make sure that `max_model_len` is no smaller than the number of text tokens (prompt + "
+                f"requested output tokens): at most {limit - 1} leave room for one. Shorten the prompt, or raise it."
             )

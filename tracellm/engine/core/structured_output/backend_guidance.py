@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import llguidance.numpy
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.errors import EngineError, InvalidRequestError, shorten
 from tracellm.engine.core.structured_output.json_schema import closed, subschemas, without_additional_properties
 from tracellm.engine.core.structured_output.request import (
     StructuredOutputBackend,
@@ -171,6 +171,16 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
         InvalidRequestError: it is malformed, unsupported by llguidance, or no text meets it; the message names the
             parameter.
     """
+    if params.choice is not None and not params.choice:
+        raise InvalidRequestError(
+            f"Choice '{params.choice}' cannot be an empty list. StructuredOutputsParams: `choice` must hold at least "
+            "one string."
+        )
+    if params.grammar is not None and not params.grammar.strip():
+        raise InvalidRequestError(
+            "structured_outputs.grammar cannot be an empty string. StructuredOutputsParams: `grammar` must not be "
+            f"blank, got {shorten(params.grammar)}."
+        )
     option = next(option for option in StructuredOutputOptions if getattr(params, option) is not None)
     try:
         _check_options(params, option)
