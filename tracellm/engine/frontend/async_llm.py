@@ -22,6 +22,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -102,8 +103,9 @@ class AsyncLLM(EngineClient):
         self.log_stats = log_stats or bool(stat_loggers)
         self.output_handler: asyncio.Task[None] | None = None
         self._mm_lock = asyncio.Lock()
-        self._grammar_lock = asyncio.Lock()
         """Held while a thread processes images or sounds."""
+        self._grammar_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar-check")
+        """The thread that checks grammars; callers who leave cannot keep a second one busy."""
 
         skip = self.model_config.skip_tokenizer_init
         self.processor = Processor(vllm_config, None if skip else get_tokenizer(self.model_config.tokenizer))
@@ -166,6 +168,7 @@ class AsyncLLM(EngineClient):
         """End the engine core's process. Unfinished `generate` calls raise `EngineDeadError`. Idempotent."""
         if (engine_core := getattr(self, "engine_core", None)) is not None:  # `__init__` may have failed before
             engine_core.shutdown()
+            self._grammar_executor.shutdown(wait=False, cancel_futures=True)
         if (output_handler := getattr(self, "output_handler", None)) is not None:
             _cancel(output_handler)
 
@@ -264,8 +267,8 @@ class AsyncLLM(EngineClient):
                 trace_headers=trace_headers, data_parallel_rank=data_parallel_rank,
             )  # fmt: skip
             if isinstance(params, SamplingParams) and params.structured_outputs is not None:
-                async with self._grammar_lock:
-                    await asyncio.to_thread(self.processor.validate_structured_output, params)
+                validate = self.processor.validate_structured_output
+                await asyncio.get_running_loop().run_in_executor(self._grammar_executor, validate, params)
             if self.processor.input_preprocessor.has_items(prompt):  # processing an image takes time
                 prompt = self.processor.input_preprocessor.tokenize_beside_items(prompt)
                 async with self._mm_lock:

@@ -43,6 +43,9 @@ _MAX_OPENED = 200_000
 """Maximum number of opening brackets. Python takes 1.5 s to read a million lists, and the server waits."""
 _MAX_VALUES = 500_000
 """Maximum number of commas, for the same reason: half a million token ids take 0.5 s to check."""
+_MAX_FIELDS = 1000
+_MAX_ITEMS = {"messages": 10_000, "logit_bias": 1 << 15, "stop_token_ids": 1 << 17, "allowed_token_ids": 1 << 18}
+"""Maximum items of fields; the event loop works on each item."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LOGGED_FIELDS = 100
 
@@ -135,6 +138,7 @@ async def read_request(raw_request: Request, model: type[Model] | Callable[[dict
     data = parse_json(await read_body(raw_request, state.max_request_bytes, state.receive_timeout))
     if not isinstance(data, dict):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"The body must be a JSON object, got a {type(data).__name__}.")
+    _check_sizes(data)
     model_type: type[Model] = model if isinstance(model, type) else model(data)
     request = model_type.model_validate(data)
     _log_unknown_fields(request)
@@ -210,6 +214,16 @@ def parse_json(body: bytes) -> Any:
     if opened > _MAX_DEPTH and _is_deeper(data, _MAX_DEPTH):
         _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
     return data
+
+
+def _check_sizes(data: dict[str, Any]) -> None:
+    """Reject a body with too many fields, or with too many items in one of them."""
+    if len(data) > _MAX_FIELDS:
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"The body may have at most {_MAX_FIELDS} fields, got {len(data)}.")
+    for name, limit in _MAX_ITEMS.items():
+        value = data.get(name)
+        if isinstance(value, (list, dict)) and len(value) > limit:
+            raise HttpError(HTTPStatus.BAD_REQUEST, f"`{name}` may hold at most {limit} items, got {len(value)}.")
 
 
 def _reject_body(reason: str) -> NoReturn:

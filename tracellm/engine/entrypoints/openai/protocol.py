@@ -11,9 +11,9 @@ import json
 import time
 import uuid
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.frontend.logprobs import Logprob
@@ -60,6 +60,15 @@ MAX_ID_LENGTH = 256
 _MAX_STRINGS = 1024
 """Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
 _INT64_LIMIT = 2**63
+
+
+class _FailFast(FailFast):
+    __hash__ = object.__hash__  # a union of types hashes their annotations
+
+
+T = TypeVar("T")
+Items = Annotated[list[T], _FailFast()]
+"""List in a request; its first invalid item is reported, and the others are not checked."""
 
 
 def random_uuid() -> str:
@@ -214,8 +223,8 @@ class SamplingRequest(OpenAIBaseModel):
     logit_bias: dict[str, float] | None = None
     n: int | None = 1
     seed: int | None = Field(None, ge=-_INT64_LIMIT, le=_INT64_LIMIT - 1)
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | Items[str] | None = None
+    stop_token_ids: Items[int] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     temperature: float | None = None
@@ -228,8 +237,8 @@ class SamplingRequest(OpenAIBaseModel):
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] = Field(default_factory=list)
+    allowed_token_ids: Items[int] | None = None
+    bad_words: Items[str] = Field(default_factory=list)
     prompt_logprobs: int | None = None
     user: str | None = None
     priority: int = Field(0, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
@@ -245,7 +254,7 @@ class SamplingRequest(OpenAIBaseModel):
     structured_outputs: dict[str, Any] | None = None
     guided_json: str | dict[str, Any] | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: Items[str] | None = None
     guided_grammar: str | None = None
     guided_whitespace_pattern: str | None = None
     structural_tag: str | None = None
@@ -403,13 +412,13 @@ class ChatCompletionToolsParam(OpenAIBaseModel):
 class ChatCompletionRequest(SamplingRequest):
     """Body of `/v1/chat/completions`."""
 
-    messages: list[dict[str, Any]]
+    messages: Items[dict[str, Any]]
     logprobs: bool | None = False
     top_logprobs: int | None = 0
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     """Newer name of `max_tokens`; takes precedence."""
-    tools: list[ChatCompletionToolsParam] | None = None
+    tools: Items[ChatCompletionToolsParam] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = "none"
     parallel_tool_calls: bool | None = False
     reasoning_effort: Literal["low", "medium", "high"] | None = None
@@ -419,7 +428,7 @@ class ChatCompletionRequest(SamplingRequest):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
-    documents: list[dict[str, str]] | None = None
+    documents: Items[dict[str, str]] | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
@@ -574,7 +583,7 @@ def _is_token_ids(value: Any) -> bool:
 class CompletionRequest(SamplingRequest):
     """Body of `/v1/completions`."""
 
-    prompt: str | list[str] | list[int] | list[list[int]] | None = None
+    prompt: str | Items[str] | Items[int] | Items[Items[int]] | None = None
     """Text, list of texts, token ids, or list of token id lists."""
     echo: bool | None = False
     """Begin the output with the prompt."""
@@ -703,14 +712,14 @@ class TokenizeChatRequest(OpenAIBaseModel):
     """Body of `/tokenize` for a conversation, tokenized as by `/v1/chat/completions`."""
 
     model: str | None = None
-    messages: list[dict[str, Any]]
+    messages: Items[dict[str, Any]]
     add_generation_prompt: bool = True
     return_token_strs: bool | None = False
     continue_final_message: bool = False
     add_special_tokens: bool = False
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[ChatCompletionToolsParam] | None = None
+    tools: Items[ChatCompletionToolsParam] | None = None
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
@@ -736,7 +745,7 @@ class DetokenizeRequest(OpenAIBaseModel):
     """Body of `/detokenize`."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Items[int]
 
 
 class DetokenizeResponse(OpenAIBaseModel):
