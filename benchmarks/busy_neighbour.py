@@ -25,7 +25,7 @@ from benchmarks.compared.busy import Busy
 from benchmarks.pages import machine, table
 from tracellm.bench.figures import Spread, number
 
-__all__ = ["HEADS", "WAYS", "main", "measure", "neighbour_table", "neighbours"]
+__all__ = ["HEADS", "WAYS", "busy_loops", "main", "measure", "neighbour_table"]
 
 Times = dict[tuple[str, int], list[tuple[float, float]]]
 _ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model:
         for number_of_round in range(1 + repeats):
             first = number_of_round % len(ways)
             for beside in neighbours:
-                with neighbours(beside):
+                with busy_loops(beside):
                     for way in [*ways[first:], *ways[:first]]:
                         busy = Busy()
                         step, used = map(float, _ask(processes[way]).split())
@@ -100,7 +100,7 @@ def _ask(process: "subprocess.Popen[str]") -> str:
 
 
 @contextmanager
-def neighbours(count: int) -> Iterator[None]:
+def busy_loops(count: int) -> Iterator[None]:
     """Context with `count` processes in endless loops."""
     looping = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
-from benchmarks.busy_neighbour import neighbours
+from benchmarks.busy_neighbour import busy_loops
 from benchmarks.pages import machine, table
 from scripts.vllm_server import free_port, serving
 from tracellm.bench.figures import number
@@ -189,7 +189,7 @@ def main() -> None:
         made: list[list[str]] = []
         for load in loads:
             results: dict[str, list[dict[str, float]]] = {server: [] for server in options.servers}
-            with neighbours(load.neighbours):
+            with busy_loops(load.neighbours):
                 for order in turns(options.servers, options.repeats):
                     for server in order:
                         results[server].append(client.measure(urls[server], load))

@@ -71,7 +71,7 @@ def test_a_recommendation_that_is_out_of_range(qwen2_checkpoint, tmp_path):
     (folder / "generation_config.json").write_text('{"temperature": -3}')
     llm = LLM(str(folder))
     with pytest.raises(
-        EngineError, match=r"(?s)generation_config.json of .*`temperature` must be.*got -3.*give `sampl"
+        EngineError, match=r"(?s)generation_config.json of .*temperature must be non-negative, got -3.*give `sampl"
     ):
         llm.generate("a")
     assert len(llm.generate("a", GREEDY)) == 1

@@ -152,7 +152,7 @@ def test_a_partition_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"tensor_parallel_size": 2, "distributed_executor_backend": "uni"}, "needs a process for each worker"),
         ({"pipeline_parallel_size": 4}, "`pipeline_parallel_size=4` needs a layer for each stage, and the model has 3"),
         ({"pipeline_parallel_size": 2, "async_scheduling": True}, "not yet compatible with pipeline_parallel_size > 1"),
-        ({"distributed_executor_backend": "slurm"}, "`uni`, `mp`, `ray` or None"),
+        ({"distributed_executor_backend": "slurm"}, "`uni`, `mp`, `ray`, `external_launcher` or None"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(arguments: dict[str, Any], message: str, qwen2_checkpoint: Path) -> None:
