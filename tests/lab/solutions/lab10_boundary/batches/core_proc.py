@@ -1,5 +1,7 @@
 """Takes all waiting messages into a list, then handles them."""
 
+import sys
+
 
 def _take_all(core):
     messages = []
