@@ -14,6 +14,7 @@ import pytest
 import ray
 
 from tests.engine.executor.test_multiproc_executor import PROMPT, SETTINGS, are_gone
+from tests.engine.executor.test_start_errors import OUT_OF_MEMORY, run_out_of_memory
 from tests.faults.processes import HANG_GUARD, Server, children_of, command_of, wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError
@@ -154,6 +155,16 @@ def test_an_error_of_a_worker(start: Callable[..., LLM]) -> None:
     with pytest.raises(RuntimeError, match="'Worker' object has no attribute 'no_such_method'"):
         executor.collective_rpc("no_such_method")
     assert are_gone([worker.pid for worker in executor.workers])
+
+
+@pytest.mark.parametrize(("method", "message"), OUT_OF_MEMORY[-1:])
+def test_an_actor_out_of_memory(method: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the rank and what to lower, and the other worker ends too."""
+    pids: list[int] = []
+    with pytest.raises(EngineError, match=message):
+        run_out_of_memory(method, tmp_path, monkeypatch, pids, distributed_executor_backend="ray")
+    assert len(pids) == 2
+    assert are_gone(pids)
 
 
 def test_a_cluster_that_is_too_small(start: Callable[..., LLM]) -> None:

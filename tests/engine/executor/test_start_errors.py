@@ -10,42 +10,53 @@ import pytest
 
 from tests.checkpoints import make_checkpoint
 from tests.engine.executor.test_multiproc_executor import SETTINGS, are_gone
-from tracellm import LLM
+from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineError, ModelLoadError
+from tracellm.engine.executor.distributed_executor import DistributedExecutor
 from tracellm.engine.executor.multiproc_executor import MultiprocExecutor
 from tracellm.engine.model_executor.models.utils import check_supports_pp
 
+OUT_OF_MEMORY = [
+    ("load_model", "no memory for the weights in the worker of rank 1: .* smaller `dtype`"),
+    ("initialize_from_config", "no memory for a KV cache of 50000 blocks in the worker of rank 1: lower `kv_cache"),
+    ("execute_model", r"no memory for a step of \d+ tokens in the worker of rank 1: lower `max_num_batched_tokens`"),
+]
+"""Method in which a worker runs out of memory, and the error."""
 
-def limit_memory(executor: MultiprocExecutor, rank: int) -> None:
-    """Let the worker of a rank have 8 MB more than it has."""
-    pid = executor.workers[rank].process.pid
-    assert pid is not None
-    limit = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") + (8 << 20)
+
+def limit_memory(pid: int, num_bytes: int) -> None:
+    """Let a process have so many bytes more than it has."""
+    limit = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") + num_bytes
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        ("load_model", "no memory for the weights in the worker of rank 1: .* smaller `dtype`"),
-        ("initialize_from_config", "no memory for a KV cache of 50000 blocks in the worker of rank 1: lower `kv_cache"),
-    ],
-)
-def test_a_worker_out_of_memory(method: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the rank and what to lower, and the other worker ends too."""
-    folder = make_checkpoint(tmp_path, "qwen2", intermediate_size=20000)
-    pids: list[int] = []
-    call = MultiprocExecutor.collective_rpc
+def run_out_of_memory(
+    method: str, folder: Path, monkeypatch: pytest.MonkeyPatch, pids: list[int], **settings: Any
+) -> None:
+    """Run two workers, of which the one of rank 1 has no more memory in this method; add their ids to `pids`."""
+    call = DistributedExecutor.collective_rpc
 
-    def collective_rpc(self: MultiprocExecutor, name: str, *args: Any, **options: Any) -> Any:
+    def collective_rpc(self: Any, name: str, *args: Any, **options: Any) -> Any:
         if name == method:
-            pids.extend(worker.process.pid or 0 for worker in self.workers)
-            limit_memory(self, rank=1)
+            workers = [getattr(worker, "process", worker) for worker in self.workers]
+            pids.extend(worker.pid for worker in workers)
+            limit_memory(workers[1].pid, 8 << 20)
         return call(self, name, *args, **options)
 
-    monkeypatch.setattr(MultiprocExecutor, "collective_rpc", collective_rpc)
+    monkeypatch.setattr(DistributedExecutor, "collective_rpc", collective_rpc)
+    folder = make_checkpoint(folder, "qwen2", intermediate_size=60_000)
+    blocks = 32 if method == "execute_model" else 50_000
+    llm = LLM(folder, tensor_parallel_size=2, **SETTINGS | {"num_gpu_blocks_override": blocks}, **settings)
+    prompts = [{"prompt_token_ids": [5] * 32}] * 8
+    llm.generate(prompts, SamplingParams(max_tokens=2), use_tqdm=False)
+
+
+@pytest.mark.parametrize(("method", "message"), OUT_OF_MEMORY)
+def test_a_worker_out_of_memory(method: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the rank and what to lower, and the other worker ends too."""
+    pids: list[int] = []
     with pytest.raises(EngineError, match=message):
-        LLM(folder, tensor_parallel_size=2, **SETTINGS | {"num_gpu_blocks_override": 50000})
+        run_out_of_memory(method, tmp_path, monkeypatch, pids)
     assert len(pids) == 2
     assert are_gone(pids)
 

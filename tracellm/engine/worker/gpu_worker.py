@@ -123,11 +123,16 @@ class Worker:
 
         Returns:
             None if `sample_tokens` must follow, or the empty output of a step without tokens.
+
+        Raises:
+            EngineError: the memory cannot hold the step's activations.
         """
         received, pp_group = None, get_pp_group()
         if scheduler_output.total_num_scheduled_tokens and not pp_group.is_first_rank:
             received = IntermediateTensors(pp_group.recv_tensor_dict())
-        output = self.model_runner.execute_model(scheduler_output, received)
+        purpose = f"a step of {scheduler_output.total_num_scheduled_tokens} tokens"
+        with memory.explain_out_of_memory(purpose, "lower `max_num_batched_tokens` or end other programs"):
+            output = self.model_runner.execute_model(scheduler_output, received)
         if isinstance(output, IntermediateTensors):
             pp_group.send_tensor_dict(output.tensors)
             return None
