@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.engine.clients.in_thread import engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams
+from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install.selection import Selection
 from tracellm.probes.recording import Recording
 from tracellm.report.facts.requests import requests
@@ -204,3 +206,13 @@ def test_an_id_that_is_used_again_at_once(tmp_path: Path):
     links = [link.span_id for step in trace.named("EngineCore.step_fn") for link in step.links]
     assert set(links) == {"1" * 16, "2" * 16}
     assert links.count("2" * 16) == PARAMS.max_tokens
+
+
+@pytest.mark.parametrize(("counts", "loads"), [([[2, 3], [0, 1]], [11, 1]), ([[2, 3, 0.5], [0, 1, 0.0]], [5, 1])])
+def test_loads_of_engine_cores(counts: list[list[float]], loads: list[int]):
+    """The loads are those of the version: 0.11.1 weighs waiting requests, 0.32 also counts the KV cache's usage."""
+    (entry,) = [entry for entry in CATALOG if entry.target.endswith("get_core_engine_for_request")]
+    client = SimpleNamespace(core_engines=[b"0", b"1"], lb_engines=counts)
+    assert entry.capture is not None
+    facts = entry.capture((client, None), {}, b"1")
+    assert facts == {names.DATA_PARALLEL_RANK: 1, names.DATA_PARALLEL_LOADS: loads}

@@ -245,7 +245,7 @@ DATA_PARALLEL_RANK = _define("tracellm.data_parallel.rank", "int", "the engine c
 DATA_PARALLEL_LOADS = _define(
     "tracellm.data_parallel.loads",
     "int[]",
-    "4 x waiting + running requests of each engine core, as the client counts them",
+    "4 x waiting + running requests of each engine core, as the client counts them; in 0.32 their sum",
 )
 
 _define = Group("Configuration, loading, memory", on=_LOADING)

@@ -95,7 +95,7 @@ EN = {
     "Requests and outputs are sent over ZMQ sockets. The event loop of this process serves other requests while one "
     "waits.",
     "client.means.DPLBAsyncMPClient": "Each of several engine cores runs in its own process (DPEngineCoreProc), with a "
-    "copy of the model. A request goes to the one with the smallest load, 4 x waiting + running requests. A "
+    "copy of the model. A request goes to the one with the smallest load (4 x waiting + running in vLLM 0.11.1). A "
     "coordinator process publishes these numbers, and starts all engine cores when one of them gets a request.",
     "client.for.InprocClient": "Scripts and debugging: one process, one call stack.",
     "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing overlap with the engine core's steps.",
@@ -152,7 +152,7 @@ ZH = {
     "client.means.AsyncMPClient": "引擎核心在独立的进程（EngineCoreProc）中循环执行 step。请求和输出通过 ZMQ "
     "套接字传输。一个请求等待时，当前进程的事件循环继续处理其他请求。",
     "client.means.DPLBAsyncMPClient": "有多个引擎核心，各自在独立的进程（DPEngineCoreProc）中运行，各有一份模型。"
-    "请求发给负载最小的引擎核心，负载 = 4 × 等待的请求数 + 运行的请求数。"
+    "请求发给负载最小的引擎核心，在 vLLM 0.11.1 中，负载 = 4 × 等待的请求数 + 运行的请求数。"
     "协调进程发布这些数字，并在任一引擎核心收到请求时启动所有引擎核心。",
     "client.for.InprocClient": "脚本与调试：一个进程，一个调用栈。",
     "client.for.SyncMPClient": "离线批处理：分词和反分词与引擎核心并行。",

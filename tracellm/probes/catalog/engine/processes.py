@@ -77,8 +77,13 @@ def _capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     client = args[0]
     return {
         names.DATA_PARALLEL_RANK: client.core_engines.index(result),
-        names.DATA_PARALLEL_LOADS: [4 * waiting + running for waiting, running in client.lb_engines],
+        names.DATA_PARALLEL_LOADS: [_load(*counts) for counts in client.lb_engines],
     }
+
+
+def _load(waiting: int, running: int, *kv_cache_usage: float) -> int:
+    """Return an engine core's load. Versions of vLLM that count the KV cache's usage do not weigh waiting requests."""
+    return (1 if kv_cache_usage else 4) * waiting + running
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
