@@ -13,6 +13,7 @@ from scripts.vllm_runs import ROOT
 from tests.real_vllm import in_vllm, vllm_version
 from tests.vllm.workers_work import MODEL, PARAMS, PROMPTS
 from tracellm import LLM, SamplingParams
+from tracellm.report.facts.workers import worker_groups
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -109,6 +110,31 @@ def test_sums_and_messages_are_recorded(explained: Explained) -> None:
         ids = [[span.attributes[names.MESSAGE_ID] for span in calls] for calls in (sent[0], received[1])]
         assert ids[0] == ids[1] == [f"TENSORS 0 -> 1 {count}" for count in range(1, num_steps + 1)]
         assert (sent[1], received[0]) == ([], [])
+
+
+def test_workers_have_their_parts_and_times(explained: Explained) -> None:
+    """The workers have halves of the weights or of the layers, and every step's time of each is divided."""
+    (group,) = worker_groups(explained.run.trace)
+    assert (group.unknown, group.left_out) == ("", 0)
+    assert all(part.kv_cache_bytes for part in group.parts)
+    places = [(part.rank, part.stage, part.tp_ranks) for part in group.parts]
+    weights = [{weight.name: weight for weight in part.weights} for part in group.parts]
+    if explained.size == "tensor_parallel_size":
+        assert places == [(0, 0, (0, 1)), (1, 0, (0, 1))]
+        for rank, own in enumerate(weights):
+            projection = own[f"model.layers.0-{NUM_LAYERS - 1}.self_attn.o_proj.weight"]
+            size = projection.shape[1]
+            assert (projection.dim, projection.ranges) == (1, ((rank * size, size, 2 * size),))
+            merged = own[f"model.layers.0-{NUM_LAYERS - 1}.mlp.gate_up_proj.weight"]
+            size = merged.shape[0] // 2
+            assert (merged.dim, merged.ranges) == (0, ((rank * size, size, 2 * size),) * 2)
+    else:
+        assert places == [(0, 0, (0,)), (1, 1, (1,))]
+        assert [part.layers for part in group.parts] == ["0-1", "2-3"]
+    num_steps = len([step for step in steps(explained.run.trace) if step.requests])
+    assert [len([one for one in group.steps if one.rank == rank]) for rank in (0, 1)] == [num_steps] * 2
+    assert all(one.time("compute") > 0 for one in group.steps)
+    assert any(one.time("transfer") > 0 for one in group.steps)
 
 
 def test_tracellm_gives_the_same_tokens(explained: Explained) -> None:

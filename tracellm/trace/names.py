@@ -294,7 +294,7 @@ LOAD_DEVICE_NAME = _define(
     "name of the GPU of the weights: NVIDIA H200",
     on=("DefaultModelLoader.place_on_device",),
 )
-_define = Group("One of several workers", on=("initialize_model_parallel",))
+_define = Group("One of several workers", on=("initialize_model_parallel", "GPUModelRunner.initialize_kv_cache"))
 WORKER_RANK = _define("tracellm.worker.rank", "int", "rank of the worker")
 WORKER_TP_RANKS = _define("tracellm.worker.tp_ranks", "int[]", "ranks that share its layers")
 WORKER_PP_RANKS = _define("tracellm.worker.pp_ranks", "int[]", "ranks of its pipeline, stage by stage")

@@ -8,6 +8,7 @@ vLLM: vllm/attention/layer.py::Attention has the same names for heads, head size
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tracellm.trace import names
@@ -79,11 +80,32 @@ def _partitions(model: Any) -> dict[str, Any]:
     """Return the parts of divided weights that this worker has as an attribute; none if no weight is divided."""
     found: dict[tuple[str, str], list[int]] = {}
     for name, module in model.named_modules():
-        parts = getattr(module, "partitions", ())
+        dim, parts = _parts(module)
         if any(size < total for _, size, total in parts):
             ranges = " ".join(f"{start}+{size}/{total}" for start, size, total in parts)
-            _add(found, f"{name}.weight", f"dim={module.partition_dim} {ranges}")
+            _add(found, f"{name}.weight", f"dim={dim} {ranges}")
     return {names.LOAD_PARTITIONS: [f"{name}: {what}" for name, what in _entries(found)]} if found else {}
+
+
+def _parts(module: Any) -> tuple[int, Sequence[tuple[int, int, int]]]:
+    """Return the divided dimension of a layer's weight, and the first index, size and total size of each projection.
+
+    Layers of vLLM have sizes and a rank. Several of their ranks may have the same heads of K and V.
+    """
+    if hasattr(module, "partitions"):
+        return module.partition_dim, module.partitions
+    if hasattr(module, "shard_indices"):  # VocabParallelEmbedding
+        start, size = module.shard_indices.padded_org_vocab_start_index, module.num_embeddings_per_partition
+        return 0, [(start, size, module.num_embeddings_padded)]
+    rank, num_ranks = getattr(module, "tp_rank", 0), getattr(module, "tp_size", 1)
+    if hasattr(module, "input_is_parallel"):  # RowParallelLinear
+        size = module.input_size_per_partition
+        return 1, [(rank * size, size, num_ranks * size)]
+    if hasattr(module, "output_size_per_partition"):  # ColumnParallelLinear
+        replicas = [1, *[getattr(module, "num_kv_head_replicas", 1)] * (len(module.output_partition_sizes) - 1)]
+        sizes = zip(module.output_partition_sizes, replicas, strict=True)
+        return 0, [(rank // copies * size, size, num_ranks // copies * size) for size, copies in sizes]
+    return 0, []
 
 
 def _add(found: dict[tuple[str, str], list[int]], name: str, what: str) -> None:

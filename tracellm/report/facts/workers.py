@@ -188,7 +188,7 @@ def _work(
                 elif current is None or current.step is not step:
                     current = RankStep(rank, step)
                     mine.append(current)
-            elif current is not None and span.name in _WORK and not span.open:
+            if current is not None and span.name in _WORK and not span.open:
                 current.intervals.append(Interval("compute", span.start_ns, span.end_ns))
             elif current is not None and (operation := by_call.get((rank, span.span_id))) is not None:
                 _divide(current, operation, span, stages)
@@ -198,16 +198,22 @@ def _work(
 
 
 def _called(trace: Trace) -> dict[str, tuple[Hashable, int] | None]:
-    """Return the engine and the step of each call that a worker received, by the id of the receiving span."""
-    found: dict[str, tuple[Hashable, int] | None] = {}
-    for message in trace.messages:
-        if message.receive is None or message.send.attributes.get(names.MESSAGE_TYPE) != "CALL":
-            continue
-        step = step_around(trace, message.send)
-        index = None if step is None else step.attributes.get(names.STEP_INDEX)
-        place = (engine_key(step), index) if step is not None and isinstance(index, int) else None
-        found[message.receive.span_id] = place
-    return found
+    """Return the engine and the step of each call that a worker received, by the id of the receiving span.
+
+    In a vLLM, whose messages to workers are not recorded, the worker's span itself is part of the step's.
+    """
+    calls = {
+        message.receive.span_id: message.send
+        for message in trace.messages
+        if message.receive is not None and message.send.attributes.get(names.MESSAGE_TYPE) == "CALL"
+    }
+    calls = calls or {span.span_id: span for span in trace.named(*_WORK)}
+    return {span_id: _place(step_around(trace, call)) for span_id, call in calls.items()}
+
+
+def _place(step: Span | None) -> tuple[Hashable, int] | None:
+    index = None if step is None else step.attributes.get(names.STEP_INDEX)
+    return (engine_key(step), index) if step is not None and isinstance(index, int) else None
 
 
 def _divide(work: RankStep, operation: Operation, span: Span, stages: dict[int, int]) -> None:

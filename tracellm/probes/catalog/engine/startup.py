@@ -305,7 +305,6 @@ ENTRIES = (
     ),
     *plain("step", _RUNNER, "get_kv_cache_spec", "profile_run", shown_as="GPUModelRunner"),
     *ours_only("step", _RUNNER, "initialize_kv_cache", shown_as="GPUModelRunner", record=_capture_own_kv_cache),
-    *vllm_only("step", "v1.worker.gpu_model_runner:GPUModelRunner", "initialize_kv_cache", shown_as="GPUModelRunner"),
     *ours_only(
         "request", "core.sched.scheduler:Scheduler", "__init__", shown_as="Scheduler", record=_capture_scheduler
     ),

@@ -130,6 +130,24 @@ def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     }
 
 
+def _capture_worker(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture which of several workers this is, and the size of its KV cache."""
+    arguments = {names.ARGUMENTS: ["kv_cache_config=KVCacheConfig"]}
+    if args[0].vllm_config.parallel_config.world_size == 1:
+        return arguments
+    groups = sys.modules["vllm.distributed.parallel_state"]
+    tp_group, pp_group = groups.get_tp_group(), groups.get_pp_group()
+    return {
+        **arguments,
+        names.WORKER_RANK: tp_group.rank,
+        names.WORKER_TP_RANKS: list(tp_group.ranks),
+        names.WORKER_PP_RANKS: list(pp_group.ranks),
+        names.WORKER_KV_BYTES: sum(
+            tensor.size for tensor in argument(args, kwargs, 1, "kv_cache_config").kv_cache_tensors
+        ),
+    }
+
+
 _LOADER = "model_executor.model_loader.default_loader:DefaultModelLoader"
 _SECOND_RUNNER = "v1.worker.gpu.model_runner:GPUModelRunner"
 
@@ -179,10 +197,24 @@ ENTRIES = (
         "step",
         _SECOND_RUNNER,
         "get_kv_cache_spec",
-        "initialize_kv_cache",
         "profile_run",
         added="0.32.0",
         shown_as="GPUModelRunner",
+    ),
+    *vllm_only(
+        "step",
+        "v1.worker.gpu_model_runner:GPUModelRunner",
+        "initialize_kv_cache",
+        shown_as="GPUModelRunner",
+        record=_capture_worker,
+    ),
+    *vllm_only(
+        "step",
+        _SECOND_RUNNER,
+        "initialize_kv_cache",
+        added="0.32.0",
+        shown_as="GPUModelRunner",
+        record=_capture_worker,
     ),
     *vllm_only("request", "v1.core.sched.scheduler:Scheduler", "__init__"),
     *vllm_only("step", "v1.core.kv_cache_coordinator:HybridKVCacheCoordinator", "__init__"),
