@@ -87,6 +87,10 @@ ENGINE = {
         "processed_logprobs or processed_logits (after them)",
         "raw_logprobs 或 raw_logits（惩罚和温度之前），processed_logprobs 或 processed_logits（之后）",
     ),
+    "reasoning_parser": (
+        "form of the model's reasoning, deepseek_r1 or qwen3; constraints apply after it; default: none",
+        "模型推理内容的格式：deepseek_r1 或 qwen3；约束只作用于推理之后；默认没有",
+    ),
     "enforce_eager": ("use no CUDA graphs", "不使用 CUDA graph"),
     "limit_mm_per_prompt": (
         'maximum number of images and sounds in a prompt, as JSON: `{"image": 2}`; default: 999 of each',

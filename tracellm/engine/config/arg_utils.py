@@ -26,10 +26,12 @@ from tracellm.engine.config.vllm_config import (
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
+    StructuredOutputsConfig,
     VllmConfig,
 )
 from tracellm.engine.distributed.utils import get_pp_indices
 from tracellm.engine.multimodal.registry import MULTIMODAL_REGISTRY
+from tracellm.engine.reasoning import ReasoningParserManager
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +42,7 @@ __all__ = ["AsyncEngineArgs", "EngineArgs", "resolve_config"]
 
 _NONE_IS_DEFAULT = (
     *("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
-    *("hf_overrides", "override_generation_config", "limit_mm_per_prompt"),
+    *("hf_overrides", "override_generation_config", "limit_mm_per_prompt", "reasoning_parser"),
 )
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 _EXECUTOR_BACKENDS = ("uni", "mp", "ray", "external_launcher")
@@ -116,6 +118,12 @@ _RULES = (
     ),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("async_scheduling", bool, anything, "True, False or None"),
+    Rule(
+        "reasoning_parser",
+        str,
+        lambda v: v in ("", *ReasoningParserManager.list_registered()),
+        f"one of {', '.join(ReasoningParserManager.list_registered())}, or an empty string for none",
+    ),
     Rule("disable_log_stats", bool, anything, "True or False"),
 )
 
@@ -174,6 +182,8 @@ class EngineArgs:
     None is `mp` for several."""
     attention_backend: str | None = None
     """Implementation of the layers' operations: `torch`, `cpu` or `triton`; None chooses by the device."""
+    reasoning_parser: str = ""
+    """Parser of the model's reasoning, after which constraints apply: `deepseek_r1` or `qwen3`; empty for none."""
     disable_log_stats: bool = True
 
     def __post_init__(self) -> None:
@@ -245,6 +255,7 @@ class EngineArgs:
             device_config=device_config,
             ops_choice=choose_ops(self.attention_backend, device_config.device),
             parallel_config=self.create_parallel_config(model_config, device_config.device),
+            structured_outputs_config=StructuredOutputsConfig(self.reasoning_parser),
         )
 
     def create_parallel_config(self, model_config: ModelConfig, device: torch.device) -> ParallelConfig:

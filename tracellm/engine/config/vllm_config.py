@@ -28,6 +28,7 @@ __all__ = [
     "OpsReason",
     "ParallelConfig",
     "SchedulerConfig",
+    "StructuredOutputsConfig",
     "VllmConfig",
 ]
 
@@ -235,6 +236,17 @@ class OpsChoice:
     """Origin of the setting."""
 
 
+@dataclass(frozen=True)
+class StructuredOutputsConfig:
+    """Settings of structured outputs.
+
+    vLLM: vllm/config/structured_outputs.py::StructuredOutputsConfig. Left out: other backends, constrained reasoning.
+    """
+
+    reasoning_parser: str = ""
+    """Parser that finds the end of the reasoning, after which constraints apply; empty for models without reasoning."""
+
+
 @dataclass
 class VllmConfig:
     """All settings of an engine."""
@@ -245,6 +257,7 @@ class VllmConfig:
     device_config: DeviceConfig
     ops_choice: OpsChoice = OpsChoice()
     parallel_config: ParallelConfig = ParallelConfig()
+    structured_outputs_config: StructuredOutputsConfig = StructuredOutputsConfig()
 
     def with_hf_config(self, hf_config: PretrainedConfig) -> VllmConfig:
         """Return a copy for a part of the model, with the part's config."""

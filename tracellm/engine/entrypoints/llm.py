@@ -85,6 +85,7 @@ class LLM:
             - `generation_config`: source of the default sampling parameters: `auto` (the model), `vllm` (none), or a
               directory with a generation_config.json.
             - `override_generation_config`: replaced defaults, such as `{"temperature": 0.5}`.
+            - `reasoning_parser`: `deepseek_r1` or `qwen3`: constraints apply after the reasoning.
             - `served_model_name`: name of the model in recordings.
             - Any other, with its default value (unsupported_args.py).
 

@@ -5,8 +5,10 @@ grammar. The request is WAITING_FOR_FSM, and the scheduler skips it until the gr
 `grammar_bitmask` returns the allowed tokens, the model runner masks all others before it samples
 (`utils.apply_grammar_bitmask`), and `Scheduler.update_from_output` passes the sampled token to the grammar.
 
-vLLM: vllm/v1/structured_output/__init__.py::StructuredOutputManager. Left out: other backends, reasoning, speculative
-tokens, filling masks in parallel (there for more than 128 requests).
+A grammar of a model that reasons applies after the reasoning (`reasoner`).
+
+vLLM: vllm/v1/structured_output/__init__.py::StructuredOutputManager. Left out: other backends, speculative tokens,
+filling masks in parallel (there for more than 128 requests).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from tracellm.engine.config.tokenizer import get_tokenizer
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.request import Request
 from tracellm.engine.core.structured_output.request import StructuredOutputBackend, StructuredOutputGrammar
+from tracellm.engine.reasoning import ReasoningParser, ReasoningParserManager
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +52,14 @@ class StructuredOutputManager:
         return get_guidance_backend(get_tokenizer(model_config.tokenizer), model_config.get_vocab_size())
 
     @cached_property
+    def reasoner(self) -> ReasoningParser | None:
+        """The parser that finds the end of the reasoning; None for a model that does not reason."""
+        name = self.vllm_config.structured_outputs_config.reasoning_parser
+        if not name:
+            return None
+        return ReasoningParserManager.get_reasoning_parser(name)(get_tokenizer(self.vllm_config.model_config.tokenizer))
+
+    @cached_property
     def executor(self) -> ThreadPoolExecutor:
         """The threads that compile grammars, half as many as CPUs."""
         return ThreadPoolExecutor(max_workers=((os.cpu_count() or 1) + 1) // 2, thread_name_prefix="grammar")
@@ -61,11 +72,13 @@ class StructuredOutputManager:
         """Start to compile the request's grammar in a thread; do nothing for an unconstrained request.
 
         Raises:
-            EngineError: the backend does not support the tokenizer.
+            EngineError: the backend or the reasoning parser does not support the tokenizer.
         """
         structured_output_request = request.structured_output_request
         if structured_output_request is None:
             return
+        if self.reasoner is not None:
+            structured_output_request.reasoning_ended = self.reasoner.prompt_ends_reasoning(request.prompt_token_ids)
         backend = self.backend
         compiling = self.executor.submit(self._create_grammar, backend, structured_output_request.params)
         structured_output_request.compiling = compiling
@@ -96,15 +109,23 @@ class StructuredOutputManager:
         bitmask = self._grammar_bitmask
         for row, request_id in enumerate(structured_output_request_ids):
             grammar = self._get_grammar(requests[request_id])
-            if grammar.is_terminated():
+            if grammar.is_terminated() or not self._reasoning_ended(requests[request_id]):
                 bitmask[row] = -1  # all bits are 1
             else:
                 grammar.fill_bitmask(bitmask, row)
         return bitmask[: len(structured_output_request_ids)]
 
     def should_advance(self, request: Request) -> bool:
-        """Return whether the request has a grammar to advance."""
-        return request.use_structured_output
+        """Return whether the request has a grammar that its new tokens advance: those after the reasoning."""
+        if not request.use_structured_output:
+            return False
+        if self._reasoning_ended(request):
+            return True
+        assert self.reasoner is not None
+        assert request.structured_output_request is not None
+        new_token = request.output_token_ids[-1:]
+        request.structured_output_request.reasoning_ended = self.reasoner.is_reasoning_end(new_token)
+        return False
 
     def accept_tokens(self, request: Request, tokens: list[int]) -> bool:
         """Advance the request's grammar by the sampled tokens. Return False if they violate it."""
@@ -113,6 +134,11 @@ class StructuredOutputManager:
     def get_error(self, request: Request) -> str | None:
         """Return why the request's constraint cannot be followed any further, or None."""
         return self._get_grammar(request).error if request.use_structured_output else None
+
+    @staticmethod
+    def _reasoning_ended(request: Request) -> bool:
+        assert request.structured_output_request is not None
+        return request.structured_output_request.reasoning_ended
 
     @staticmethod
     def _get_grammar(request: Request) -> StructuredOutputGrammar:

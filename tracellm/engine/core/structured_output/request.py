@@ -3,8 +3,8 @@
 `Request` has a `StructuredOutputRequest` if its sampling parameters constrain the output. A thread compiles the
 grammar, and the scheduler skips the request until it is ready.
 
-vLLM: vllm/v1/structured_output/request.py and backend_types.py. Left out: reasoning; removing tokens and looking ahead,
-for speculative decoding.
+vLLM: vllm/v1/structured_output/request.py and backend_types.py. Left out: removing tokens and looking ahead, for
+speculative decoding.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class StructuredOutputRequest:
     params: StructuredOutputsParams
     compiling: Future[StructuredOutputGrammar] | None = None
     """The grammar; None before `StructuredOutputManager.grammar_init`."""
+    reasoning_ended: bool = True
+    """False while the output is reasoning, to which the grammar does not apply."""
 
     @staticmethod
     def from_sampling_params(sampling_params: SamplingParams) -> StructuredOutputRequest | None:

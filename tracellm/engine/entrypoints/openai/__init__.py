@@ -11,6 +11,5 @@ A chat request passes through these modules:
 
 `api_server.py` and `launcher.py` start and stop the server.
 
-vLLM: vllm/entrypoints/openai/. Left out: everything except chat, completions and tokenization; tool and reasoning
-parsers.
+vLLM: vllm/entrypoints/openai/. Left out: everything except chat, completions and tokenization.
 """

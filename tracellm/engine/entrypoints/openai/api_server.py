@@ -49,7 +49,9 @@ from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
 from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
 from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
+from tracellm.engine.entrypoints.openai.tool_parsers import ToolParserManager
 from tracellm.engine.frontend.async_llm import AsyncLLM
+from tracellm.engine.reasoning import ReasoningParserManager
 
 __all__ = [
     "PATHS",
@@ -288,6 +290,27 @@ async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -
     state.server_load_metrics = 0
     state.on_engine_death = lambda: None
     state.openai_serving_models = models
-    state.openai_serving_chat = OpenAIServingChat(engine_client, models, args.response_role, **options)
+    state.openai_serving_chat = OpenAIServingChat(
+        engine_client,
+        models,
+        args.response_role,
+        parsers=await _parsers(engine_client, args),
+        exclude_tools_when_tool_choice_none=args.exclude_tools_when_tool_choice_none,
+        **options,
+    )
     state.openai_serving_completion = OpenAIServingCompletion(engine_client, models, **options)
     state.openai_serving_tokenization = OpenAIServingTokenization(engine_client, models, **options)
+
+
+async def _parsers(engine_client: AsyncLLM, args: ServeArgs) -> ParserChoice:
+    """Return the parsers of reasoning and tool calls.
+
+    Raises:
+        EngineError: A parser needs tokens that the tokenizer does not have.
+    """
+    tool_parser, reasoning_parser = args.tool_call_parser, args.engine_args.reasoning_parser
+    return ParserChoice(
+        None if engine_client.model_config.skip_tokenizer_init else await engine_client.get_tokenizer(),
+        ToolParserManager.get_tool_parser(tool_parser) if args.enable_auto_tool_choice and tool_parser else None,
+        ReasoningParserManager.get_reasoning_parser(reasoning_parser) if reasoning_parser else None,
+    )

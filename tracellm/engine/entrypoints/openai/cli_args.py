@@ -1,7 +1,7 @@
 """Options of `tracellm serve` besides the engine's `EngineArgs`, parsed by the command line and used at startup.
 
-vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, with its names. Left out: LoRA, tool and reasoning
-parsers, several API servers. Added: `shutdown_timeout`, `receive_timeout`, `max_request_bytes`, `on_ready`. Other
+vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, with its names. Left out: LoRA, several API
+servers, parsers of users. Added: `shutdown_timeout`, `receive_timeout`, `max_request_bytes`, `on_ready`. Other
 defaults: `host` is 127.0.0.1, not all addresses; `allowed_origins` is empty, not all origins; of uvicorn's own messages
 only warnings are logged, besides a line for each request.
 """
@@ -15,10 +15,12 @@ from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.validation import NUMBER, Rule, all_are, anything, verify
 from tracellm.engine.entrypoints.chat_utils import CONTENT_FORMATS
+from tracellm.engine.entrypoints.openai.tool_parsers import ToolParserManager
 
 __all__ = ["ServeArgs"]
 
 _LOG_LEVELS = ("critical", "error", "warning", "info", "debug", "trace")
+_TOOL_PARSERS = ToolParserManager.list_registered()
 _RULES = (
     Rule("host", str, lambda v: bool(v.strip()), "a host name or an address"),
     Rule("port", int, lambda v: 0 <= v < 65536, "a port, from 1 to 65535, or 0 for any that is free"),
@@ -36,6 +38,7 @@ _RULES = (
     Rule("shutdown_timeout", NUMBER, lambda v: 0 <= v < 1e9, "seconds, at least 0"),
     Rule("max_request_bytes", int, lambda v: v >= 1, "a number of bytes, at least 1"),
     Rule("root_path", str, anything, "a path"),
+    Rule("tool_call_parser", str, _TOOL_PARSERS.__contains__, f"one of {', '.join(_TOOL_PARSERS)}, or None"),
     Rule("response_role", str, lambda v: bool(v.strip()), "the name of a role"),
 )
 
@@ -77,6 +80,12 @@ class ServeArgs:
     root_path: str = ""
     """Path prefix of the server behind a proxy."""
     response_role: str = "assistant"
+    enable_auto_tool_choice: bool = False
+    """Let the model choose tools; needs `tool_call_parser`."""
+    tool_call_parser: str | None = None
+    """Parser of the tool calls that the model writes."""
+    exclude_tools_when_tool_choice_none: bool = False
+    """Leave the tools out of the prompt if a request forbids their use."""
     chat_template: str | None = None
     """Jinja template that replaces the model's own."""
     chat_template_content_format: str = "auto"
@@ -103,6 +112,8 @@ class ServeArgs:
             raise EngineError(f"--{name.replace('_', '-')}{rest}") from None
         if self.ssl_certfile is None and (self.ssl_keyfile or self.ssl_ca_certs or self.ssl_cert_reqs):
             raise EngineError("--ssl-keyfile, --ssl-ca-certs and --ssl-cert-reqs need --ssl-certfile.")
+        if self.enable_auto_tool_choice and self.tool_call_parser is None:
+            raise EngineError("--enable-auto-tool-choice requires --tool-call-parser")
         if not self.served_model_name:
             self.served_model_name = [self.engine_args.served_model_name or str(self.engine_args.model)]
         self.engine_args.served_model_name = self.served_model_name[0]

@@ -4,7 +4,7 @@
 the types of JSON, where `"5"` passes for 5, as in vLLM. `SamplingParams` then checks the values.
 
 vLLM: vllm/entrypoints/openai/protocol.py. Left out: embeddings, pooling, scores, audio, the Responses API, prompt
-embeddings. Fields for tool calls, reasoning and audio in responses exist and stay empty.
+embeddings. Fields for audio in responses exist and stay empty.
 """
 
 import json
@@ -29,6 +29,7 @@ __all__ = [
     "ChatCompletionResponseChoice",
     "ChatCompletionResponseStreamChoice",
     "ChatCompletionStreamResponse",
+    "ChatCompletionToolsParam",
     "ChatMessage",
     "CompletionLogProbs",
     "CompletionRequest",
@@ -36,11 +37,15 @@ __all__ = [
     "CompletionResponseChoice",
     "CompletionResponseStreamChoice",
     "CompletionStreamResponse",
+    "DeltaFunctionCall",
     "DeltaMessage",
+    "DeltaToolCall",
     "DetokenizeRequest",
     "DetokenizeResponse",
     "ErrorInfo",
     "ErrorResponse",
+    "ExtractedToolCallInformation",
+    "FunctionCall",
     "ModelCard",
     "ModelList",
     "ModelPermission",
@@ -50,7 +55,9 @@ __all__ = [
     "TokenizeCompletionRequest",
     "TokenizeRequest",
     "TokenizeResponse",
+    "ToolCall",
     "UsageInfo",
+    "make_tool_call_id",
     "random_uuid",
     "unix_time",
 ]
@@ -60,6 +67,7 @@ MAX_ID_LENGTH = 256
 _MAX_STRINGS = 1024
 """Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
 _INT64_LIMIT = 2**63
+_GUIDED = ("json", "regex", "choice", "grammar", "whitespace_pattern")
 
 
 class _FailFast(FailFast):
@@ -74,6 +82,11 @@ Items = Annotated[list[T], _FailFast()]
 def random_uuid() -> str:
     """Return 32 random hexadecimal digits, for ids."""
     return uuid.uuid4().hex
+
+
+def make_tool_call_id() -> str:
+    """Return a random id of a tool call. vLLM: vllm/entrypoints/chat_utils.py::make_tool_call_id."""
+    return f"chatcmpl-tool-{random_uuid()}"
 
 
 def unix_time() -> int:
@@ -340,6 +353,12 @@ class SamplingRequest(OpenAIBaseModel):
         # The constructor rejects two constraints; vLLM assigns the fields, and the last one wins.
         return StructuredOutputsParams(**constraints) if params is None else replace(params, **constraints)
 
+    def constrain_to(self, schema: dict[str, Any]) -> None:
+        """Replace all format fields by a JSON schema."""
+        for name in ("response_format", "structural_tag", *(f"guided_{name}" for name in _GUIDED)):
+            setattr(self, name, None)
+        self.structured_outputs = {"json": schema}
+
     def _sampling_params(
         self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None, defaults: dict[str, Any]
     ) -> SamplingParams:
@@ -409,6 +428,9 @@ class ChatCompletionToolsParam(OpenAIBaseModel):
     function: FunctionDefinition
 
 
+_NAMED_TOOL_USAGE = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
+
+
 class ChatCompletionRequest(SamplingRequest):
     """Body of `/v1/chat/completions`."""
 
@@ -446,7 +468,15 @@ class ChatCompletionRequest(SamplingRequest):
     @field_validator("tool_choice", mode="before")
     @classmethod
     def _check_tool_choice(cls, value: Any) -> Any:
-        if value not in (None, "none", "auto", "required") and not isinstance(value, dict):
+        if isinstance(value, dict):
+            function, usage = value.get("function"), _NAMED_TOOL_USAGE
+            if not isinstance(function, dict):
+                raise ValueError(f"Invalid value for `function`: `{str(function)[:60]}` in `tool_choice`! {usage}")
+            if "name" not in function:
+                raise ValueError(f"Expected field `name` in `function` in `tool_choice`! {usage}")
+            if not isinstance(name := function["name"], str) or not name:
+                raise ValueError(f"Invalid `name` in `function`: `{str(name)[:60]}` in `tool_choice`! {usage}")
+        elif value not in (None, "none", "auto", "required"):
             raise ValueError(
                 f'Invalid value for `tool_choice`: {str(value)[:60]}! Only named tools, "none", "auto" or "required" '
                 "are supported."
@@ -461,13 +491,18 @@ class ChatCompletionRequest(SamplingRequest):
             raise ValueError("when using `top_logprobs`, `logprobs` must be set to true.")
         if self.continue_final_message and self.add_generation_prompt:
             raise ValueError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
-        if self.tool_choice not in (None, "none") and not self.tools:
+        if self.tool_choice not in (None, "none") and self.tools is None:
             raise ValueError("When using `tool_choice`, `tools` must be set.")
-        if isinstance(self.tool_choice, dict):
-            name = (self.tool_choice.get("function") or {}).get("name")
-            if name not in [tool.function.name for tool in self.tools or ()]:
-                raise ValueError("The tool specified in `tool_choice` does not match any of the specified `tools`")
+        if self.tool_choice == "required" and not self.tools:  # as in OpenAI's API
+            self.tool_choice, self.tools = "none", None
+        if self.named_tool is not None and self.named_tool not in [tool.function.name for tool in self.tools or ()]:
+            raise ValueError("The tool specified in `tool_choice` does not match any of the specified `tools`")
         return self
+
+    @property
+    def named_tool(self) -> str | None:
+        """Name of the function that `tool_choice` requires, or None."""
+        return str(self.tool_choice["function"]["name"]) if isinstance(self.tool_choice, dict) else None
 
     def to_sampling_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> SamplingParams:
         """Convert the request to sampling parameters; `echo` adds log probabilities of the prompt."""
@@ -476,6 +511,52 @@ class ChatCompletionRequest(SamplingRequest):
             prompt_logprobs = self.top_logprobs
         logprobs = self.top_logprobs if self.logprobs else None
         return self._sampling_params(max_tokens, logprobs, prompt_logprobs, default_sampling_params)
+
+
+class FunctionCall(OpenAIBaseModel):
+    """Call of a function by the model."""
+
+    name: str
+    arguments: str
+    """JSON, as the model wrote it: it may be invalid, or not of the function's schema."""
+
+
+class ToolCall(OpenAIBaseModel):
+    """Tool call in a generated message."""
+
+    id: str = Field(default_factory=make_tool_call_id)
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class DeltaFunctionCall(BaseModel):
+    """New part of a `FunctionCall`."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class DeltaToolCall(OpenAIBaseModel):
+    """New part of a tool call; the first one has id, type and name."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    index: int
+    function: DeltaFunctionCall | None = None
+
+
+class ExtractedToolCallInformation(BaseModel):
+    """Tool calls in a text, and the content besides."""
+
+    tools_called: bool
+    tool_calls: list[ToolCall]
+    content: str | None = None
+
+
+def _copy_reasoning(message: Any) -> Any:
+    """Set `reasoning_content`, the older name of `reasoning`, in a message or its delta."""
+    message.reasoning_content = message.reasoning
+    return message
 
 
 class ChatMessage(OpenAIBaseModel):
@@ -487,9 +568,11 @@ class ChatMessage(OpenAIBaseModel):
     annotations: None = None
     audio: None = None
     function_call: None = None
-    tool_calls: list[Any] = Field(default_factory=list)
+    tool_calls: list[ToolCall] = Field(default_factory=list)
     reasoning: str | None = None
     reasoning_content: str | None = None
+
+    _copy_reasoning = model_validator(mode="after")(_copy_reasoning)
 
 
 class ChatCompletionLogProb(OpenAIBaseModel):
@@ -547,7 +630,9 @@ class DeltaMessage(OpenAIBaseModel):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[Any] = Field(default_factory=list)
+    tool_calls: list[DeltaToolCall] = Field(default_factory=list)
+
+    _copy_reasoning = model_validator(mode="after")(_copy_reasoning)
 
 
 class ChatCompletionResponseStreamChoice(OpenAIBaseModel):

@@ -1,7 +1,7 @@
 """`OpenAIServingChat`: chat completions, complete or as a stream of chunks.
 
-vLLM: vllm/entrypoints/openai/serving_chat.py::OpenAIServingChat. Left out: tool calls, reasoning, gpt-oss's harmony
-format.
+vLLM: vllm/entrypoints/openai/serving_chat.py::OpenAIServingChat. Left out: gpt-oss's harmony format.
+Reasoning and tool calls are found in the text by `message_parser.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from tracellm.engine.config.errors import InvalidRequestError, shorten
-from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, after_first
+from tracellm.engine.entrypoints.openai.async_utils import after_first
+from tracellm.engine.entrypoints.openai.message_parser import MessageParser, ParserChoice
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionLogProb,
     ChatCompletionLogProbs,
@@ -23,7 +23,6 @@ from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionResponseChoice,
     ChatCompletionResponseStreamChoice,
     ChatCompletionStreamResponse,
-    ChatMessage,
     DeltaMessage,
     ErrorResponse,
     unix_time,
@@ -50,11 +49,29 @@ class OpenAIServingChat(OpenAIServing):
     """Serving class of `/v1/chat/completions`."""
 
     def __init__(
-        self, engine_client: AsyncLLM, models: OpenAIServingModels, response_role: str, **options: Any
+        self,
+        engine_client: AsyncLLM,
+        models: OpenAIServingModels,
+        response_role: str,
+        *,
+        parsers: ParserChoice,
+        exclude_tools_when_tool_choice_none: bool = False,
+        **options: Any,
     ) -> None:
-        """`response_role` is the role of generated messages; `options` are those of `OpenAIServing`."""
+        """Serve chat completions.
+
+        Args:
+            engine_client: Engine.
+            models: Served model names.
+            response_role: Role of generated messages.
+            parsers: Parsers of reasoning and tool calls.
+            exclude_tools_when_tool_choice_none: Leave the tools out of the prompt if the model must not call them.
+            options: Those of `OpenAIServing`.
+        """
         super().__init__(engine_client, models, **options)
         self.response_role = response_role
+        self.parsers = parsers
+        self.exclude_tools_when_tool_choice_none = exclude_tools_when_tool_choice_none
 
     async def create_chat_completion(
         self, request: ChatCompletionRequest, raw_request: Request | None = None
@@ -71,7 +88,13 @@ class OpenAIServingChat(OpenAIServing):
         request_id = f"chatcmpl-{self._base_request_id(raw_request, request.request_id)}"
         try:
             tokenizer = await self.engine_client.get_tokenizer()
-            conversation, engine_prompt = await self._render(request, tokenizer)
+            if (tool_parser := self.parsers.get_tool_parser(request)) is not None:
+                tool_parser.adjust_request(request)
+            if request.tool_choice == "none" and self.exclude_tools_when_tool_choice_none:
+                request.tools = None
+            conversation, engine_prompt = await self._preprocess_chat(
+                request, tokenizer, documents=request.documents, max_length=self._max_length(request)
+            )
             requested = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
             max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), requested)
             generate_arguments = await self._process_inputs(
@@ -84,26 +107,16 @@ class OpenAIServingChat(OpenAIServing):
                 cache_salt=request.cache_salt,
             )
             result_generator = await after_first(self.engine_client.generate(**generate_arguments))
-            arguments = (request, result_generator, request_id, self.models.model_name(), conversation, tokenizer)
+            parsers = [
+                self.parsers.get_message_parser(request, engine_prompt["prompt"]) for _ in range(request.num_choices)
+            ]
+            model_name = self.models.model_name()
+            arguments = (request, result_generator, request_id, model_name, conversation, tokenizer, parsers)
             if request.stream:
                 return self.chat_completion_stream_generator(*arguments)
             return await self.chat_completion_full_generator(*arguments)
         except ValueError as error:
             return self._error_response(error)
-
-    async def _render(
-        self, request: ChatCompletionRequest, tokenizer: PreTrainedTokenizerFast
-    ) -> tuple[Conversation, EnginePrompt]:
-        """Return the parsed conversation and its prompt."""
-        if request.tool_choice not in (None, "none"):
-            raise InvalidRequestError(
-                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. '
-                f"`tool_choice={shorten(request.tool_choice)}` needs a parser that finds calls in the answer, which "
-                'tracellm does not have. With `tool_choice="none"` the tools are only listed in the prompt.'
-            )
-        return await self._preprocess_chat(
-            request, tokenizer, documents=request.documents, max_length=self._max_length(request)
-        )
 
     def get_chat_request_role(self, request: ChatCompletionRequest) -> str:
         """Return the role of the response: the last message's role when that message is continued."""
@@ -128,6 +141,7 @@ class OpenAIServingChat(OpenAIServing):
         model_name: str,
         conversation: Conversation,
         tokenizer: PreTrainedTokenizerFast,
+        parsers: Sequence[MessageParser],
     ) -> AsyncGenerator[str, None]:
         """Yield the events of a stream: the role of each choice, its deltas, and the usage."""
         common: dict[str, Any] = {"id": request_id, "object": "chat.completion.chunk", "created": unix_time()}
@@ -153,24 +167,24 @@ class OpenAIServingChat(OpenAIServing):
                     prompt_token_ids = result.prompt_token_ids if request.return_token_ids else None
                     role = self.get_chat_request_role(request)
                     for index in range(request.num_choices):
-                        delta = DeltaMessage(role=role, content="", reasoning_content=None)
+                        delta = DeltaMessage(role=role, content="")
                         yield event([_stream_choice(index, delta)], prompt_token_ids=prompt_token_ids)
                     if echoed := self._echoed_text(request, conversation):
                         for index in range(request.num_choices):
-                            delta = DeltaMessage(content=echoed, reasoning_content=None)
-                            yield event([_stream_choice(index, delta)])
+                            yield event([_stream_choice(index, DeltaMessage(content=echoed))])
                 for output in result.outputs:
                     if not output.text and not output.token_ids and not num_generated[output.index]:
                         continue
                     num_generated[output.index] += len(output.token_ids)
-                    choice = _stream_choice(
-                        output.index,
-                        DeltaMessage(content=output.text, reasoning_content=None),
-                        self._create_chat_logprobs(request, output, tokenizer),
-                        token_ids=list(output.token_ids) if request.return_token_ids else None,
-                    )
+                    parser, finished = parsers[output.index], output.finish_reason is not None
+                    delta = parser.parse_delta(output.text, finished=finished)
+                    logprobs = self._create_chat_logprobs(request, output, tokenizer)
+                    token_ids = list(output.token_ids) if request.return_token_ids else None
+                    if delta is None and not finished and logprobs is None and token_ids is None:
+                        continue
+                    choice = _stream_choice(output.index, delta or DeltaMessage(), logprobs, token_ids=token_ids)
                     if output.finish_reason is not None:
-                        choice.finish_reason = output.finish_reason
+                        choice.finish_reason = parser.finish_reason(output.finish_reason)
                         choice.stop_reason = output.stop_reason
                     yield event([choice], num_generated[output.index])
             if include_usage:
@@ -191,6 +205,7 @@ class OpenAIServingChat(OpenAIServing):
         model_name: str,
         conversation: Conversation,
         tokenizer: PreTrainedTokenizerFast,
+        parsers: Sequence[MessageParser],
     ) -> ChatCompletionResponse:
         """Wait for the final output, and return the complete response."""
         result: RequestOutput | None = None
@@ -200,17 +215,21 @@ class OpenAIServingChat(OpenAIServing):
         assert result.prompt_token_ids is not None
         role = self.get_chat_request_role(request)
         echoed = self._echoed_text(request, conversation)
-        choices = [
-            ChatCompletionResponseChoice(
-                index=output.index,
-                message=ChatMessage(role=role, content=echoed + output.text),
-                logprobs=self._create_chat_logprobs(request, output, tokenizer),
-                finish_reason=output.finish_reason or "stop",
-                stop_reason=output.stop_reason,
-                token_ids=list(output.token_ids) if request.return_token_ids else None,
+        choices = []
+        for output, parser in zip(result.outputs, parsers, strict=True):
+            message = parser.parse(output.text, role)
+            if echoed:
+                message.content = echoed + (message.content or "")
+            choices.append(
+                ChatCompletionResponseChoice(
+                    index=output.index,
+                    message=message,
+                    logprobs=self._create_chat_logprobs(request, output, tokenizer),
+                    finish_reason=parser.finish_reason(output.finish_reason or "stop"),
+                    stop_reason=output.stop_reason,
+                    token_ids=list(output.token_ids) if request.return_token_ids else None,
+                )
             )
-            for output in result.outputs
-        ]
         num_generated = sum(len(output.token_ids) for output in result.outputs)
         return ChatCompletionResponse(
             id=request_id,

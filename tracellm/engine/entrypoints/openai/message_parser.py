@@ -1,0 +1,132 @@
+"""`MessageParser`: from the text of one output to a chat message, with its reasoning, content and tool calls.
+
+`OpenAIServingChat` makes one for each output, and passes it the complete text or the pieces of a stream. The reasoning
+is split off first; the rest goes to the tool parser. Both do nothing unless the server has a parser or the request
+forces a call.
+
+vLLM has this inside both generators of vllm/entrypoints/openai/serving_chat.py::OpenAIServingChat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, ChatMessage, DeltaMessage
+from tracellm.engine.entrypoints.openai.tool_parsers import ToolParser
+from tracellm.engine.reasoning import ReasoningParser
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["MessageParser", "ParserChoice"]
+
+
+class ParserChoice:
+    """Parsers of a server: those of its options, and those of a request's `tool_choice`."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast | None,
+        tool_parser: type[ToolParser] | None,
+        reasoning_parser: type[ReasoningParser] | None,
+    ) -> None:
+        """Choose between these parsers.
+
+        Raises:
+            EngineError: A parser needs tokens that the tokenizer does not have.
+        """
+        self.tokenizer = tokenizer
+        self.tool_parser = tool_parser
+        self.reasoning_parser = reasoning_parser
+        if tokenizer is not None:
+            self._tool_parser_of_model()
+            self._reasoning_parser("")
+
+    def get_tool_parser(self, request: ChatCompletionRequest) -> ToolParser | None:
+        """Return a parser for an output of the request, or None if its text has no calls.
+
+        Raises:
+            InvalidRequestError: `tool_choice` is auto, and the server has no parser; or the tools contradict each other.
+        """
+        if request.tool_choice == "auto" and self.tool_parser is None:
+            raise InvalidRequestError(
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            )
+        if not request.tools or request.tool_choice == "none":
+            return None
+        if request.named_tool is not None or request.tool_choice == "required":
+            from tracellm.engine.entrypoints.openai.tool_parsers import forced_tool_parser as forced
+
+            if request.named_tool is None:
+                return forced.RequiredToolParser(request.tools)
+            return forced.NamedToolParser(request.named_tool, request.tools)
+        return self._tool_parser_of_model()
+
+    def get_message_parser(self, request: ChatCompletionRequest, prompt: str) -> MessageParser:
+        """Return the parser of an output of the request, after this prompt."""
+        return MessageParser(request, self._reasoning_parser(prompt), self.get_tool_parser(request))
+
+    def _tool_parser_of_model(self) -> ToolParser | None:
+        return None if self.tool_parser is None else self.tool_parser(self.tokenizer)
+
+    def _reasoning_parser(self, prompt: str) -> ReasoningParser | None:
+        if self.reasoning_parser is None:
+            return None
+        assert self.tokenizer is not None
+        return self.reasoning_parser(self.tokenizer, prompt)
+
+
+class MessageParser:
+    """Parser of one output, used either for the complete text or for its pieces."""
+
+    def __init__(
+        self,
+        request: ChatCompletionRequest,
+        reasoning_parser: ReasoningParser | None,
+        tool_parser: ToolParser | None,
+    ) -> None:
+        self.include_reasoning = request.include_reasoning
+        self.is_forced = request.named_tool is not None or request.tool_choice == "required"
+        self.is_named = request.named_tool is not None
+        self.reasoning_parser = reasoning_parser
+        self.tool_parser = tool_parser
+
+    def parse(self, text: str, role: str) -> ChatMessage:
+        """Return the message of a complete text."""
+        reasoning, content = None, text if self.reasoning_parser is None else None
+        if self.reasoning_parser is not None:
+            reasoning, content = self.reasoning_parser.extract_reasoning(text)
+        message = ChatMessage(role=role, content=content, reasoning=reasoning if self.include_reasoning else None)
+        if self.tool_parser is not None:
+            extracted = self.tool_parser.extract_tool_calls(content or "")
+            message.tool_calls = extracted.tool_calls
+            message.content = "" if self.is_forced and extracted.content is None else extracted.content
+        return message
+
+    def parse_delta(self, text: str, *, finished: bool) -> DeltaMessage | None:
+        """Return the part of the message that the next piece of text adds; None if that is nothing yet.
+
+        `finished` is for the last piece, after which nothing is held back.
+        """
+        if self.reasoning_parser is None and self.tool_parser is None:
+            return DeltaMessage(content=text)
+        reasoning, content = "", text
+        if self.reasoning_parser is not None:
+            reasoning, content = self.reasoning_parser.extract_reasoning_streaming(text, finished=finished)
+        delta = DeltaMessage(content=content) if content else None
+        if self.tool_parser is not None and (content or finished):
+            delta = self.tool_parser.extract_tool_calls_streaming(content, finished=finished)
+        if reasoning and self.include_reasoning:
+            delta = DeltaMessage() if delta is None else delta
+            delta.reasoning = delta.reasoning_content = reasoning
+        return delta
+
+    def finish_reason(self, reason: str) -> str:
+        """Return the reason that the message ends, from that of the output.
+
+        It is `tool_calls` after calls that the model chose or had to choose, and `stop` after a named one, as in
+        OpenAI's API. An output that was cut off has its own reason, whatever it calls.
+        """
+        called = self.tool_parser is not None and self.tool_parser.num_completed > 0
+        return "tool_calls" if reason == "stop" and called and not self.is_named else reason
