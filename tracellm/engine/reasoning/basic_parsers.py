@@ -31,13 +31,13 @@ class BaseThinkingReasoningParser(ReasoningParser):
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, prompt: str = "") -> None:
         self.model_tokenizer = tokenizer
-        vocab = tokenizer.get_vocab()
-        if self.start_token not in vocab or self.end_token not in vocab:
+        start, end = map(tokenizer.backend_tokenizer.token_to_id, (self.start_token, self.end_token))
+        if start is None or end is None:
             raise EngineError(
                 f"{type(self).__name__} reasoning parser could not locate think start/end tokens in the tokenizer! It "
                 f"needs {self.start_token} and {self.end_token}: leave out --reasoning-parser, or choose another."
             )
-        self.end_token_id = vocab[self.end_token]
+        self.end_token_id: int = end
         self._in_reasoning = self.starts_in_reasoning
         self._awaited = [self.start_token, self.end_token] if self.starts_in_reasoning else [self.start_token]
         """Tokens that the text may have next; none after the reasoning."""

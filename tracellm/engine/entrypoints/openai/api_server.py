@@ -37,6 +37,7 @@ from tracellm.engine.entrypoints.openai.http_requests import (
 )
 from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers, respond
 from tracellm.engine.entrypoints.openai.launcher import check_certificate, interrupt_on_signals, serve_http
+from tracellm.engine.entrypoints.openai.message_parser import ParserChoice
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionRequest,
     CompletionRequest,

@@ -33,7 +33,7 @@ class MistralToolParser(ToolParser):
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast | None) -> None:
         super().__init__(tokenizer)
-        if tokenizer is not None and _START not in tokenizer.get_vocab():
+        if tokenizer is not None and tokenizer.backend_tokenizer.token_to_id(_START) is None:
             raise EngineError("Mistral Tool Parser could not locate the tool call token in the tokenizer!")
 
     def _make_id(self) -> str:
