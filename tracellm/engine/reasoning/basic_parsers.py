@@ -51,7 +51,7 @@ class BaseThinkingReasoningParser(ReasoningParser):
     def extract_reasoning(self, model_output: str) -> tuple[str | None, str | None]:
         """Return the reasoning and the content of a complete text; None where there is none."""
         reasoning, content = self.extract_reasoning_streaming(model_output, finished=True)
-        return reasoning if self._reasoned else None, content or None
+        return (reasoning, content or None) if self._reasoned else (None, content)
 
     def extract_reasoning_streaming(self, delta_text: str, *, finished: bool = False) -> tuple[str, str]:
         """Return what the next piece of text adds to the reasoning, and to the content."""

@@ -354,10 +354,10 @@ class SamplingRequest(OpenAIBaseModel):
         return StructuredOutputsParams(**constraints) if params is None else replace(params, **constraints)
 
     def constrain_to(self, schema: dict[str, Any]) -> None:
-        """Replace all format fields by a JSON schema."""
+        """Replace all format fields by a JSON schema, with at most one space between its parts."""
         for name in ("response_format", "structural_tag", *(f"guided_{name}" for name in _GUIDED)):
             setattr(self, name, None)
-        self.structured_outputs = {"json": schema}
+        self.structured_outputs = {"json": schema, "whitespace_pattern": " ?"}
 
     def _sampling_params(
         self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None, defaults: dict[str, Any]

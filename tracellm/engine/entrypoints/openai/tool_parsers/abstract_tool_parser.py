@@ -70,6 +70,8 @@ class ToolParser(ABC):
             function = FunctionCall(name=call.function.name or "", arguments=call.function.arguments or "")
             tool_calls.append(ToolCall(id=call.id, function=function))
         content = None if delta is None else delta.content
+        if content is None and not tool_calls:
+            content = ""
         return ExtractedToolCallInformation(tools_called=bool(tool_calls), tool_calls=tool_calls, content=content)
 
     def extract_tool_calls_streaming(self, delta_text: str, *, finished: bool = False) -> DeltaMessage | None:
@@ -148,20 +150,22 @@ class ToolParser(ABC):
         self._end_call()
 
     def _json_calls(self) -> Reading[None]:
-        """Read a list of calls that are JSON objects.
+        """Read a list of calls that are JSON objects; it may be empty.
 
         Raises:
             MalformedError: There is no list, or an item is no call. Those before it stay.
         """
         reader = self.reader
         yield from reader.expect("[")
-        while True:
-            yield from self._json_call()
-            if (yield from reader.skip_space()) != ",":
-                break
-            reader.mark = reader.position
-            reader.position += 1
+        if (yield from reader.skip_space()) != "]":
+            while True:
+                yield from self._json_call()
+                if (yield from reader.skip_space()) != ",":
+                    break
+                reader.mark = reader.position
+                reader.position += 1
         yield from reader.expect("]")
+        reader.mark = None
 
     def _begin_call(self, name: str) -> bool:
         """Add a call. Return True.
@@ -182,6 +186,8 @@ class ToolParser(ABC):
 
     def _add_arguments(self, text: str) -> None:
         """Add to the arguments of the last call."""
+        if not text:
+            return
         index = len(self._names) - 1
         if index not in self._calls:
             self._calls[index] = DeltaToolCall(index=index, function=DeltaFunctionCall(arguments=""))

@@ -42,6 +42,7 @@ class MistralToolParser(ToolParser):
 
     def _read(self) -> Reading[None]:
         while (yield from self._text_until((_START,))):
+            yield from self.reader.skip_space()
             self.reader.mark = self.reader.position
             try:
                 yield from self._json_calls()

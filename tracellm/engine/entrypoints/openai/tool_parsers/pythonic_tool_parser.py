@@ -42,14 +42,17 @@ class PythonicToolParser(ToolParser):
     def _list(self) -> Reading[None]:
         reader = self.reader
         reader.position += 1
+        yield from reader.skip_space()
         while True:
-            yield from reader.skip_space()
             yield from self._call()
             if (yield from reader.skip_space()) != ",":
                 break
             reader.mark = reader.position
             reader.position += 1
+            if (yield from reader.skip_space()) == "]":
+                break
         yield from reader.expect("]")
+        reader.mark = None
 
     def _call(self) -> Reading[None]:
         """Read a call, `name(parameter=literal, ...)`."""
