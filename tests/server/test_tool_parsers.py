@@ -146,12 +146,14 @@ def test_streams_equal_complete_texts(name: str, data: st.DataObject) -> None:
         assert found == complete(make(name), text)
 
 
+TEXT = st.text(max_size=6)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda values: st.lists(values) | st.dictionaries(st.text(), values),
-    max_leaves=20,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(TEXT, values, max_size=2),
+    max_leaves=6,
 )
-CALLS = st.lists(st.tuples(st.from_regex(r"[a-z]\w{0,8}", fullmatch=True), st.dictionaries(st.text(), JSON)), min_size=1)
+NAMES = st.sampled_from(["f", "get_weather", "a2"])
+CALLS = st.lists(st.tuples(NAMES, st.dictionaries(TEXT, JSON, max_size=3)), min_size=1, max_size=3)
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama3_json", "mistral", "required"])
