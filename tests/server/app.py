@@ -28,7 +28,7 @@ class App:
 
     @classmethod
     def make(cls, runner: asyncio.Runner, engine: Any, **options: Any) -> "App":
-        args = ServeArgs(engine_args=EngineArgs(), **options)
+        args = ServeArgs(**{"engine_args": EngineArgs()} | options)
         app = build_app(args)
         runner.run(init_app_state(engine, app.state, args))
         return cls(runner, app, engine, args)

@@ -72,7 +72,7 @@ def parse_chat_messages(
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
-    An assistant's message may have `tool_calls` instead of a content; their arguments become dicts. Images and sounds
+    An assistant's message may have `tool_calls` or `reasoning` instead of a content; arguments of calls become dicts. Images and sounds
     go to `items`. In their place is `{"type": "image"}` under `openai`; otherwise their placeholders come before the
     message's text.
 
@@ -101,7 +101,10 @@ def _parse_message(
     parsed: dict[str, Any] = {**message, "role": role}
     if tool_calls := message.get("tool_calls"):
         parsed["tool_calls"] = _parse_tool_calls(label, tool_calls)
-    parts = _parse_content(label, message.get("content"), items, optional=bool(tool_calls))
+    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    if role == "assistant" and reasoning:  # templates have either name
+        parsed |= {"reasoning": reasoning, "reasoning_content": reasoning}
+    parts = _parse_content(label, message.get("content"), items, optional=bool(tool_calls or reasoning))
     if content_format == "openai":
         parsed["content"] = [{key: value for key, value in part.items() if key != "placeholder"} for part in parts]
     else:
