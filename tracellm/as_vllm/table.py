@@ -248,7 +248,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.platforms": "the CPU and CUDA by PyTorch alone",
     "vllm.plugins": "no plugins",
     "vllm.pooling_params": "no pooling: embeddings, scores, classification",
-    "vllm.reasoning": "no reasoning parsers",
+    "vllm.reasoning": "parsers with an interface of their own, in `tracellm.engine.reasoning`",
     "vllm.sampling_params.BeamSearchParams": "no beam search",
     "vllm.v1.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.v1.spec_decode": "no speculative decoding",
