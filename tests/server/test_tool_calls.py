@@ -195,6 +195,17 @@ def test_calls_that_are_cut_off(runner: asyncio.Runner, speaker: Speaker, choice
     assert both(runner, speaker, text, reason="length", tools=TOOLS, tool_choice=choice)["finish"] == "length"
 
 
+@pytest.mark.parametrize("parallel", [True, False, None])
+def test_parallel_calls(runner: asyncio.Runner, speaker: Speaker, parallel: bool | None) -> None:
+    """`parallel_tool_calls` false leaves one call; vLLM ignores it."""
+    fields = {} if parallel is None else {"parallel_tool_calls": parallel}
+    assert len(both(runner, speaker, CALL * 2, tools=TOOLS, **fields)["calls"]) == (1 if parallel is False else 2)
+    text = '[{"name": "get_time", "parameters": {}}]'
+    both(runner, speaker, text, tools=TOOLS, tool_choice="required", **fields)
+    schema = speaker.requests[0]["params"].structured_outputs.json
+    assert schema.get("maxItems") == (1 if parallel is False else None)
+
+
 def test_several_outputs(runner: asyncio.Runner, speaker: Speaker) -> None:
     """Each of several outputs has its own calls, whose indices begin at 0; vLLM mixes them up."""
     fields: dict[str, Any] = {"tools": TOOLS, "n": 2, "temperature": 1}

@@ -59,7 +59,7 @@ class ParserChoice:
             from tracellm.engine.entrypoints.openai.tool_parsers import forced_tool_parser as forced
 
             if request.named_tool is None:
-                return forced.RequiredToolParser(request.tools)
+                return forced.RequiredToolParser(request.tools, single=request.wants_single_call)
             return forced.NamedToolParser(request.named_tool, request.tools)
         return self._tool_parser_of_model()
 
@@ -89,6 +89,7 @@ class MessageParser:
         self.include_reasoning = request.include_reasoning
         self.is_forced = request.named_tool is not None or request.tool_choice == "required"
         self.is_named = request.named_tool is not None
+        self.wants_single_call = request.wants_single_call
         self.reasoning_parser = reasoning_parser
         self.tool_parser = tool_parser
 
@@ -100,7 +101,7 @@ class MessageParser:
         message = ChatMessage(role=role, content=content, reasoning=reasoning if self.include_reasoning else None)
         if self.tool_parser is not None:
             extracted = self.tool_parser.extract_tool_calls(content or "")
-            message.tool_calls = extracted.tool_calls
+            message.tool_calls = extracted.tool_calls[:1] if self.wants_single_call else extracted.tool_calls
             message.content = "" if self.is_forced and extracted.content is None else extracted.content
         return message
 
@@ -117,6 +118,9 @@ class MessageParser:
         delta = DeltaMessage(content=content) if content else None
         if self.tool_parser is not None and (content or finished):
             delta = self.tool_parser.extract_tool_calls_streaming(content, finished=finished)
+            if delta is not None and delta.tool_calls and self.wants_single_call:
+                delta.tool_calls = [call for call in delta.tool_calls if call.index == 0]
+                delta = delta if delta.tool_calls or delta.content else None
         if reasoning and self.include_reasoning:
             delta = DeltaMessage() if delta is None else delta
             delta.reasoning = delta.reasoning_content = reasoning

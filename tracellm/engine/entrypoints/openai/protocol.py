@@ -500,6 +500,11 @@ class ChatCompletionRequest(SamplingRequest):
         return self
 
     @property
+    def wants_single_call(self) -> bool:
+        """Whether the request asks for at most one tool call. vLLM 0.11.1 ignores this, as its default is false."""
+        return self.parallel_tool_calls is False and "parallel_tool_calls" in self.model_fields_set
+
+    @property
     def named_tool(self) -> str | None:
         """Name of the function that `tool_choice` requires, or None."""
         return str(self.tool_choice["function"]["name"]) if isinstance(self.tool_choice, dict) else None

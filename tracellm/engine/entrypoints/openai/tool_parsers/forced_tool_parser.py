@@ -32,8 +32,10 @@ class RequiredToolParser(_ForcedToolParser):
 
     argument_keys = ("parameters",)
 
-    def __init__(self, tools: Sequence[ChatCompletionToolsParam]) -> None:
-        super().__init__(get_json_schema_from_tools("required", tools))
+    def __init__(self, tools: Sequence[ChatCompletionToolsParam], *, single: bool = False) -> None:
+        """Parse calls of these tools; a `single` one under `parallel_tool_calls` false."""
+        schema = get_json_schema_from_tools("required", tools)
+        super().__init__(schema | {"maxItems": 1} if single else schema)
 
     def _read(self) -> Reading[None]:
         self.reader.mark = 0
