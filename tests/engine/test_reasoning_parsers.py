@@ -1,6 +1,7 @@
 """Tests of the reasoning parsers against recordings of vLLM 0.11.1's (tests/fixtures/record_tool_calls.py)."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_reasoning_as_in_vllm(case: dict[str, Any]) -> None:
 def test_streams_equal_complete_texts(name: str, text: str, cuts: list[int], every: bool) -> None:
     """However a text is divided, its stream has the reasoning and the content of the complete text."""
     places = [0, *sorted(range(len(text)) if every else [cut % (len(text) + 1) for cut in cuts]), len(text)]
-    pieces = [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+    pieces = [text[start:end] for start, end in pairwise(places)]
     parser = make(name)
     found = [parser.extract_reasoning_streaming(piece) for piece in pieces]
     found.append(parser.extract_reasoning_streaming("", finished=True))
@@ -104,7 +105,9 @@ def test_the_end_in_tokens(name: str) -> None:
 def test_a_tokenizer_without_the_tokens(name: str) -> None:
     """A tokenizer without one of the tokens is an error, in vLLM's words."""
     parser = ReasoningParserManager.get_reasoning_parser(name)
-    with pytest.raises(EngineError, match=r"reasoning parser could not locate think start/end tokens in the tokenizer!"):
+    with pytest.raises(
+        EngineError, match=r"reasoning parser could not locate think start/end tokens in the tokenizer!"
+    ):
         parser(tokenizer_with("<think>"))
 
 

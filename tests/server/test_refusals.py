@@ -169,7 +169,7 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
         ({"messages": [{"content": "Hello"}]}, "messages[0] needs a `role`"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text parts"),
         ({"tools": [{"function": {}}]}, "`tools[0].function.name` is missing"),
-        ({"tools": [{"function": {"name": "f"}}], "tool_choice": "required"}, "needs a parser"),
+        ({"tools": [{"function": {"name": "f"}}]}, "requires --enable-auto-tool-choice and --tool-call-parser"),
         ({"tool_choice": "auto"}, "When using `tool_choice`, `tools` must be set"),
         ({"chat_template": "{{ 1 }}"}, "--trust-request-chat-template"),
         ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "--trust-request-chat-template"),

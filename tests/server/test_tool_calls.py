@@ -48,9 +48,7 @@ class Speaker(FakeEngine):
         for number, piece in enumerate(pieces or [""], 1):
             await asyncio.sleep(0)
             reason = self.reason if number == max(len(pieces), 1) else None
-            outputs = [
-                CompletionOutput(index, piece, [97], finish_reason=reason) for index in range(sampling_params.n)
-            ]
+            outputs = [CompletionOutput(index, piece, [97], finish_reason=reason) for index in range(sampling_params.n)]
             yield RequestOutput(request_id, None, [1, 2], None, outputs, finished=reason is not None)
 
 
@@ -311,7 +309,10 @@ def refusal(*args: Any, **fields: Any) -> str:
     [
         ({"tool_choice": "auto"}, "When using `tool_choice`, `tools` must be set."),
         ({"tool_choice": "any"}, "Invalid value for `tool_choice`: any! Only named tools,"),
-        ({"tool_choice": {"type": "function"}}, "Invalid value for `function`: `None` in `tool_choice`! Correct usage: "),
+        (
+            {"tool_choice": {"type": "function"}},
+            "Invalid value for `function`: `None` in `tool_choice`! Correct usage: ",
+        ),
         ({"tool_choice": {"function": {}}}, "Expected field `name` in `function` in `tool_choice`! Correct usage: "),
         ({"tool_choice": {"function": {"name": ""}}}, "Invalid `name` in `function`: `` in `tool_choice`! Correct usa"),
         ({"tool_choice": {"function": {"name": "x"}}}, "The tool specified in `tool_choice` does not match any of the"),
@@ -326,8 +327,8 @@ def test_wrong_choices(runner: asyncio.Runner, speaker: Speaker, fields: dict[st
 def test_auto_without_a_parser(runner: asyncio.Runner, speaker: Speaker) -> None:
     """Without --enable-auto-tool-choice, `auto` is refused in vLLM's words, also for tools without a `tool_choice`."""
     words = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-    assert refusal(runner, speaker, "", options={}, tools=TOOLS) == words
-    assert refusal(runner, speaker, "", options={"tool_call_parser": "hermes"}, tools=TOOLS) == words
+    assert refusal(runner, speaker, "", options={}, tools=TOOLS).startswith(words)
+    assert refusal(runner, speaker, "", options={"tool_call_parser": "hermes"}, tools=TOOLS).startswith(words)
 
 
 def test_required_without_tools(runner: asyncio.Runner, speaker: Speaker) -> None:

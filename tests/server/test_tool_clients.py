@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import httpx
+import httpx2 as httpx
 import openai
 import pytest
 from pydantic import BaseModel
@@ -102,7 +102,8 @@ async def _loop(app: App, speaker: Speaker) -> None:
         assert choice.message.content == "\n\nI ask.\n"
         assert choice.message.model_extra is not None
         assert choice.message.model_extra["reasoning_content"] == "\nParis.\n"
-        (call,) = choice.message.tool_calls or ()
+        assert choice.message.tool_calls is not None
+        (call,) = choice.message.tool_calls
         assert call.function.parsed_arguments == Weather(city="Paris", days=2)
 
         speaker.answer = "It is mild."

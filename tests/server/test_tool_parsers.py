@@ -1,7 +1,8 @@
-"""Tests of the tool parsers against recordings of vLLM 0.11.1's (tests/fixtures/record_tool_calls.py), and by property."""
+"""Tests of the tool parsers: recordings of vLLM 0.11.1's (tests/fixtures/record_tool_calls.py), and properties."""
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.tool_texts import TOOL_TEXTS
-from tracellm.engine.entrypoints.openai.protocol import ChatCompletionToolsParam, DeltaMessage
+from tracellm.engine.entrypoints.openai.protocol import DeltaMessage
 from tracellm.engine.entrypoints.openai.tool_parsers import ToolParser, ToolParserManager
 from tracellm.engine.entrypoints.openai.tool_parsers.forced_tool_parser import NamedToolParser, RequiredToolParser
+from tracellm.engine.entrypoints.openai.tool_protocol import ChatCompletionToolsParam
 
 RECORDED = [
     case
@@ -94,7 +96,7 @@ def stream(parser: ToolParser, pieces: Sequence[str]) -> Found:
 def divided(text: str, cuts: Iterable[int]) -> list[str]:
     """Return the pieces of the text between these places."""
     places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: f"{case['parser']}: {case['text'][:60]!r}")
@@ -224,7 +226,7 @@ def test_unknown_parser() -> None:
     assert ToolParserManager.list_registered() == ["hermes", "llama3_json", "llama4_json", "mistral", "pythonic"]
 
 
-FUNCTIONS = [
+FUNCTIONS: list[Any] = [
     {"function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}}}},
     {"function": {"name": "g"}},
 ]

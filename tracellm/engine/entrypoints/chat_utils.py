@@ -72,9 +72,9 @@ def parse_chat_messages(
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
-    An assistant's message may have `tool_calls` or `reasoning` instead of a content; arguments of calls become dicts. Images and sounds
-    go to `items`. In their place is `{"type": "image"}` under `openai`; otherwise their placeholders come before the
-    message's text.
+    An assistant's message may have `tool_calls` or `reasoning` instead of a content; the arguments of calls become
+    dicts. Images and sounds go to `items`. In their place is `{"type": "image"}` under `openai`; otherwise their
+    placeholders come before the message's text.
 
     Raises:
         InvalidRequestError: names the invalid message.

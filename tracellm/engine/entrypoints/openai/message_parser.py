@@ -47,11 +47,13 @@ class ParserChoice:
         """Return a parser for an output of the request, or None if its text has no calls.
 
         Raises:
-            InvalidRequestError: `tool_choice` is auto, and the server has no parser; or the tools contradict each other.
+            InvalidRequestError: `tool_choice` is auto, and the server has no parser, or the tools contradict each
+                other.
         """
         if request.tool_choice == "auto" and self.tool_parser is None:
             raise InvalidRequestError(
-                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set. Start the '
+                'server with both, or choose "required", "none" or a named tool.'
             )
         if not request.tools or request.tool_choice == "none":
             return None

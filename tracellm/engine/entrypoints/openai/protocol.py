@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
 from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.entrypoints.openai.tool_protocol import ChatCompletionToolsParam, DeltaToolCall, ToolCall
 from tracellm.engine.frontend.logprobs import Logprob
 from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
@@ -29,7 +30,6 @@ __all__ = [
     "ChatCompletionResponseChoice",
     "ChatCompletionResponseStreamChoice",
     "ChatCompletionStreamResponse",
-    "ChatCompletionToolsParam",
     "ChatMessage",
     "CompletionLogProbs",
     "CompletionRequest",
@@ -37,15 +37,11 @@ __all__ = [
     "CompletionResponseChoice",
     "CompletionResponseStreamChoice",
     "CompletionStreamResponse",
-    "DeltaFunctionCall",
     "DeltaMessage",
-    "DeltaToolCall",
     "DetokenizeRequest",
     "DetokenizeResponse",
     "ErrorInfo",
     "ErrorResponse",
-    "ExtractedToolCallInformation",
-    "FunctionCall",
     "ModelCard",
     "ModelList",
     "ModelPermission",
@@ -55,9 +51,7 @@ __all__ = [
     "TokenizeCompletionRequest",
     "TokenizeRequest",
     "TokenizeResponse",
-    "ToolCall",
     "UsageInfo",
-    "make_tool_call_id",
     "random_uuid",
     "unix_time",
 ]
@@ -82,11 +76,6 @@ Items = Annotated[list[T], _FailFast()]
 def random_uuid() -> str:
     """Return 32 random hexadecimal digits, for ids."""
     return uuid.uuid4().hex
-
-
-def make_tool_call_id() -> str:
-    """Return a random id of a tool call. vLLM: vllm/entrypoints/chat_utils.py::make_tool_call_id."""
-    return f"chatcmpl-tool-{random_uuid()}"
 
 
 def unix_time() -> int:
@@ -413,21 +402,6 @@ class SamplingRequest(OpenAIBaseModel):
 # -- /v1/chat/completions ---------------------------------------------------------------------------------------------
 
 
-class FunctionDefinition(OpenAIBaseModel):
-    """Function offered to the model."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class ChatCompletionToolsParam(OpenAIBaseModel):
-    """Tool offered to the model through the chat template."""
-
-    type: Literal["function"] = "function"
-    function: FunctionDefinition
-
-
 _NAMED_TOOL_USAGE = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
 
 
@@ -516,46 +490,6 @@ class ChatCompletionRequest(SamplingRequest):
             prompt_logprobs = self.top_logprobs
         logprobs = self.top_logprobs if self.logprobs else None
         return self._sampling_params(max_tokens, logprobs, prompt_logprobs, default_sampling_params)
-
-
-class FunctionCall(OpenAIBaseModel):
-    """Call of a function by the model."""
-
-    name: str
-    arguments: str
-    """JSON, as the model wrote it: it may be invalid, or not of the function's schema."""
-
-
-class ToolCall(OpenAIBaseModel):
-    """Tool call in a generated message."""
-
-    id: str = Field(default_factory=make_tool_call_id)
-    type: Literal["function"] = "function"
-    function: FunctionCall
-
-
-class DeltaFunctionCall(BaseModel):
-    """New part of a `FunctionCall`."""
-
-    name: str | None = None
-    arguments: str | None = None
-
-
-class DeltaToolCall(OpenAIBaseModel):
-    """New part of a tool call; the first one has id, type and name."""
-
-    id: str | None = None
-    type: Literal["function"] | None = None
-    index: int
-    function: DeltaFunctionCall | None = None
-
-
-class ExtractedToolCallInformation(BaseModel):
-    """Tool calls in a text, and the content besides."""
-
-    tools_called: bool
-    tool_calls: list[ToolCall]
-    content: str | None = None
 
 
 def _copy_reasoning(message: Any) -> Any:

@@ -177,12 +177,12 @@ class OpenAIServingChat(OpenAIServing):
                         continue
                     num_generated[output.index] += len(output.token_ids)
                     parser, finished = parsers[output.index], output.finish_reason is not None
-                    delta = parser.parse_delta(output.text, finished=finished)
+                    new_part = parser.parse_delta(output.text, finished=finished)
                     logprobs = self._create_chat_logprobs(request, output, tokenizer)
                     token_ids = list(output.token_ids) if request.return_token_ids else None
-                    if delta is None and not finished and logprobs is None and token_ids is None:
+                    if new_part is None and not finished and logprobs is None and token_ids is None:
                         continue
-                    choice = _stream_choice(output.index, delta or DeltaMessage(), logprobs, token_ids=token_ids)
+                    choice = _stream_choice(output.index, new_part or DeltaMessage(), logprobs, token_ids=token_ids)
                     if output.finish_reason is not None:
                         choice.finish_reason = parser.finish_reason(output.finish_reason)
                         choice.stop_reason = output.stop_reason
@@ -209,8 +209,8 @@ class OpenAIServingChat(OpenAIServing):
     ) -> ChatCompletionResponse:
         """Wait for the final output, and return the complete response."""
         result: RequestOutput | None = None
-        async for output in result_generator:
-            result = output
+        async for new_result in result_generator:
+            result = new_result
         assert result is not None
         assert result.prompt_token_ids is not None
         role = self.get_chat_request_role(request)

@@ -176,7 +176,7 @@ Examples:
     "serve.help.root_path": "Path of this server behind a proxy.",
     "serve.help.response_role": "Role of the answers. Default: assistant",
     "serve.help.enable_auto_tool_choice": "Let the model call tools of its own accord; needs --tool-call-parser.",
-    "serve.help.tool_call_parser": "Form of the model's tool calls: hermes, llama3_json, llama4_json, mistral or pythonic.",
+    "serve.help.tool_call_parser": "Form of tool calls: hermes, llama3_json, llama4_json, mistral or pythonic.",
     "serve.help.exclude_tools_when_tool_choice_none": "Leave tools out of the prompt if tool_choice is none.",
     "serve.help.chat_template": "Jinja chat template in place of the model's own: a file, or the template itself.",
     "serve.help.chat_template_content_format": "Format in which the template gets message contents: auto, string or "

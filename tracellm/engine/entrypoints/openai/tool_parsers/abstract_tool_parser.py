@@ -14,17 +14,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tracellm.engine.entrypoints.openai.protocol import (
-    ChatCompletionRequest,
+from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, DeltaMessage
+from tracellm.engine.entrypoints.openai.tool_parsers.text_reader import MalformedError, Reading, TextReader
+from tracellm.engine.entrypoints.openai.tool_protocol import (
     DeltaFunctionCall,
-    DeltaMessage,
     DeltaToolCall,
     ExtractedToolCallInformation,
     FunctionCall,
     ToolCall,
     make_tool_call_id,
 )
-from tracellm.engine.entrypoints.openai.tool_parsers.text_reader import MalformedError, Reading, TextReader
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -227,13 +226,15 @@ class ToolParser(ABC):
     def _take_delta(self) -> DeltaMessage | None:
         if self.reader.ended and self._space and not self._names:
             self._content += self._space
-        fields: dict[str, object] = {}
+        if not self._content and not self._calls:
+            return None
+        delta = DeltaMessage()  # fields that are not set are not sent
         if self._content:
-            fields["content"] = "".join(self._content)
+            delta.content = "".join(self._content)
         if self._calls:
-            fields["tool_calls"] = [*self._calls.values()]
+            delta.tool_calls = [*self._calls.values()]
         self._content, self._calls = [], {}
-        return DeltaMessage(**fields) if fields else None
+        return delta
 
 
 def _overlap(text: str, mark: str, start: int) -> int:

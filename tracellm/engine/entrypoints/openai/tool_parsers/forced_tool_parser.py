@@ -7,10 +7,11 @@ the grammar depends on `--tool-call-parser`, and a call that `max_tokens` cuts o
 from collections.abc import Sequence
 from typing import Any
 
-from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, ChatCompletionToolsParam
+from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest
 from tracellm.engine.entrypoints.openai.tool_parsers.abstract_tool_parser import ToolParser
 from tracellm.engine.entrypoints.openai.tool_parsers.text_reader import MalformedError, Reading
 from tracellm.engine.entrypoints.openai.tool_parsers.utils import get_json_schema_from_tools
+from tracellm.engine.entrypoints.openai.tool_protocol import ChatCompletionToolsParam
 
 __all__ = ["NamedToolParser", "RequiredToolParser"]
 

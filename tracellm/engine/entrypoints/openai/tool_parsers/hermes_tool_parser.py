@@ -33,6 +33,6 @@ class Hermes2ProToolParser(ToolParser):
             following = yield from reader.lookahead(length)
             if not _END.startswith(following):
                 return
-            if following == _END or reader.ended and len(following) < length:
+            if following == _END or (reader.ended and len(following) < length):
                 reader.position += len(following)
                 return

@@ -151,7 +151,7 @@ class TextReader:
             write(self.take(match.end()))
 
     def _escape(self) -> Reading[str]:
-        """Read an escaped character, such as `\\u00e9`, or a pair of surrogates; return it as `json.dumps` writes it."""
+        """Read an escaped character, such as `\\u00e9`, or a pair of surrogates; return it as `dump` writes it."""
         raw = yield from self.lookahead(2)
         if raw == r"\u":
             raw = yield from self.lookahead(6)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.entrypoints.openai.protocol import ChatCompletionToolsParam
+from tracellm.engine.entrypoints.openai.tool_protocol import ChatCompletionToolsParam
 
 __all__ = ["get_json_schema_from_tools"]
 
