@@ -15,7 +15,7 @@ from tracellm.engine.reasoning.abs_reasoning_parsers import ReasoningParser
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["BaseThinkingReasoningParser"]
+__all__ = ["BaseThinkingReasoningParser", "overlap"]
 
 _MAX_TAIL = 16
 """Tokens of white space that may follow the end of the reasoning in a prompt."""
@@ -50,12 +50,15 @@ class BaseThinkingReasoningParser(ReasoningParser):
 
     def extract_reasoning(self, model_output: str) -> tuple[str | None, str | None]:
         """Return the reasoning and the content of a complete text; None where there is none."""
-        reasoning, content = self.extract_reasoning_streaming(model_output, finished=True)
+        reasoning, content = self._split(model_output, finished=True)
         return (reasoning, content or None) if self._reasoned else (None, content)
 
     def extract_reasoning_streaming(self, delta_text: str, *, finished: bool = False) -> tuple[str, str]:
         """Return what the next piece of text adds to the reasoning, and to the content."""
-        text = self._held + delta_text
+        return self._split(delta_text, finished)
+
+    def _split(self, new_text: str, finished: bool) -> tuple[str, str]:
+        text = self._held + new_text
         parts = {True: "", False: ""}  # by whether it is reasoning
         while found := [(place, token) for token in self._awaited if (place := text.find(token)) >= 0]:
             place, token = min(found)
@@ -64,7 +67,7 @@ class BaseThinkingReasoningParser(ReasoningParser):
             self._in_reasoning = token == self.start_token
             self._awaited = [self.end_token] if self._in_reasoning else []
             self._reasoned = True
-        held = 0 if finished else max((_overlap(text, token) for token in self._awaited), default=0)
+        held = 0 if finished else max((overlap(text, token) for token in self._awaited), default=0)
         self._held = text[len(text) - held :]
         parts[self._in_reasoning] += text[: len(text) - held]
         return parts[True], parts[False]
@@ -85,6 +88,6 @@ class BaseThinkingReasoningParser(ReasoningParser):
         return self.end_token_id in input_ids
 
 
-def _overlap(text: str, token: str) -> int:
-    """Return the length of the longest end of `text` that may be the beginning of `token`."""
-    return next((n for n in range(min(len(token) - 1, len(text)), 0, -1) if text.endswith(token[:n])), 0)
+def overlap(text: str, token: str, start: int = 0) -> int:
+    """Return the length of the longest end of `text`, from `start`, that may be the beginning of `token`."""
+    return next((n for n in range(min(len(token) - 1, len(text) - start), 0, -1) if text.endswith(token[:n])), 0)

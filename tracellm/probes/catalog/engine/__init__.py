@@ -3,13 +3,24 @@
 - `startup.py`: settings, weights, the KV cache;
 - `processes.py`: the chosen client, the engine core's process, messages, the OpenAI server;
 - `request.py`: from the user's line to the scheduler's queue, and back as outputs;
+- `parsing.py`: reasoning and tool calls in the generated text;
 - `items.py`: images and sounds of requests;
 - `step.py`: one engine step, and the attributes of its span;
 - `runner.py`: the model runner and the sampler;
 - `model.py`: models, layers, operations; `triton_launches.py`: launches of Triton kernels.
 """
 
-from tracellm.probes.catalog.engine import items, model, processes, request, runner, startup, step, triton_launches
+from tracellm.probes.catalog.engine import (
+    items,
+    model,
+    parsing,
+    processes,
+    request,
+    runner,
+    startup,
+    step,
+    triton_launches,
+)
 
 __all__ = ["CATALOG", "SHARED"]
 
@@ -17,6 +28,7 @@ _ENTRIES = (
     *startup.ENTRIES,
     *processes.ENTRIES,
     *request.ENTRIES,
+    *parsing.ENTRIES,
     *items.ENTRIES,
     *step.ENTRIES,
     *runner.ENTRIES,

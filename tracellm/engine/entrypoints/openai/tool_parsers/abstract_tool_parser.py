@@ -24,6 +24,7 @@ from tracellm.engine.entrypoints.openai.tool_protocol import (
     ToolCall,
     make_tool_call_id,
 )
+from tracellm.engine.reasoning.basic_parsers import overlap
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -105,7 +106,7 @@ class ToolParser(ABC):
                 return mark
             end = len(reader.text)
             if not reader.ended:
-                end -= max((_overlap(reader.text, mark, reader.position) for mark in marks), default=0)
+                end -= max((overlap(reader.text, mark, reader.position) for mark in marks), default=0)
             self._add_content(reader.take(end))
             if reader.ended:
                 return ""
@@ -235,8 +236,3 @@ class ToolParser(ABC):
             delta.tool_calls = [*self._calls.values()]
         self._content, self._calls = [], {}
         return delta
-
-
-def _overlap(text: str, mark: str, start: int) -> int:
-    """Return the length of the longest end of `text`, from `start`, that may be the beginning of `mark`."""
-    return next((n for n in range(min(len(mark) - 1, len(text) - start), 0, -1) if text.endswith(mark[:n])), 0)

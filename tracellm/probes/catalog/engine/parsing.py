@@ -1,0 +1,88 @@
+"""Reasoning and tool calls that the server finds in generated text.
+
+The serving class of chat completions calls the parsers, once for a complete text or for each piece of a stream. Spans
+have lengths and the names of called functions; the texts are in the request's span.
+
+vLLM: vllm/entrypoints/openai/tool_parsers/, vllm/reasoning/; later versions: vllm/tool_parsers/, vllm/parser/.
+"""
+
+from typing import Any
+
+from tracellm.probes.catalog.entries import argument, ours_only, vllm_only
+from tracellm.trace import names
+
+__all__ = ["ENTRIES"]
+
+
+def _capture_calls(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    called = [call.function.name for call in result.tool_calls]
+    found = [f"tool call of {name}" for name in called] or ["no tool call"]
+    return _facts(
+        "model_output", argument(args, kwargs, 1, "model_output"), [*found, *_lengths(content=result.content)]
+    )
+
+
+def _capture_reasoning(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    reasoning, content = result
+    lengths = _lengths(reasoning=reasoning, content=content)
+    return _facts("model_output", argument(args, kwargs, 1, "model_output"), lengths)
+
+
+def _capture_delta(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    """Capture a piece of a stream; vLLM's parsers get it after the text so far and the text with it."""
+    piece = kwargs["delta_text"] if "delta_text" in kwargs else args[3 if len(args) > 3 else 1]
+    found: list[str] = []
+    for call in () if result is None or isinstance(result, tuple) else result.tool_calls:
+        function = call.function
+        if function is not None:
+            found += [f"tool call of {function.name}"] if function.name else []
+            found += _lengths(arguments=function.arguments)
+    if isinstance(result, tuple):
+        found += _lengths(reasoning=result[0], content=result[1])
+    elif result is not None:
+        found += _lengths(reasoning=result.reasoning, content=result.content)
+    return _facts("delta_text", piece, found)
+
+
+def _lengths(**parts: str | None) -> list[str]:
+    return [f"{name}: str of {len(part)}" for name, part in parts.items() if part]
+
+
+def _facts(name: str, text: str | None, found: list[str]) -> dict[str, Any]:
+    return {names.ARGUMENTS: [f"{name}=str of {len(text or '')}"], names.RESULT: ", ".join(found) or "nothing yet"}
+
+
+_TOOLS = "entrypoints.openai.tool_parsers"
+_TOOL_PARSERS = (
+    "hermes_tool_parser:Hermes2ProToolParser",
+    "llama_tool_parser:Llama3JsonToolParser",
+    "mistral_tool_parser:MistralToolParser",
+    "pythonic_tool_parser:PythonicToolParser",
+)
+_DEEPSEEK = "reasoning.deepseek_r1_reasoning_parser:DeepSeekR1ReasoningParser"
+_QWEN = "reasoning.qwen3_reasoning_parser:Qwen3ReasoningParser"
+_OURS = f"{_TOOLS}.abstract_tool_parser:ToolParser"
+_OUR_REASONING = "reasoning.basic_parsers:BaseThinkingReasoningParser"
+_PARSER = "parser.abstract_parser:DelegatingParser"
+
+ENTRIES = (
+    *ours_only("request", _OUR_REASONING, "extract_reasoning", record=_capture_reasoning),
+    *ours_only("step", _OUR_REASONING, "extract_reasoning_streaming", record=_capture_delta),
+    *ours_only("request", _OURS, "extract_tool_calls", record=_capture_calls),
+    *ours_only("step", _OURS, "extract_tool_calls_streaming", record=_capture_delta),
+    *(
+        entry
+        for home in _TOOL_PARSERS
+        for level, function, capture in (
+            ("request", "extract_tool_calls", _capture_calls),
+            ("step", "extract_tool_calls_streaming", _capture_delta),
+        )
+        for entry in vllm_only(level, f"{_TOOLS}.{home}", function, later=f"tool_parsers.{home}", record=capture)  # type: ignore[arg-type]
+    ),
+    *vllm_only("request", _DEEPSEEK, "extract_reasoning", record=_capture_reasoning),
+    *vllm_only("step", _DEEPSEEK, "extract_reasoning_streaming", record=_capture_delta),
+    *vllm_only("request", _QWEN, "extract_reasoning", removed="0.32.0", record=_capture_reasoning),
+    *vllm_only("step", _QWEN, "extract_reasoning_streaming", removed="0.32.0", record=_capture_delta),
+    *vllm_only("request", _PARSER, "parse", added="0.32.0"),
+    *vllm_only("step", _PARSER, "parse_delta", added="0.32.0", record=_capture_delta),
+)
