@@ -109,7 +109,6 @@ except BadRequestError as error:
 """Parts of one program."""
 
 REFUSED = (
-    '"tools": [{"type": "function", "function": {"name": "f"}}]',
     '"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]',
     '"chat_template": "{{ messages }}"',
     '"best_of": 2',
@@ -121,9 +120,7 @@ REFUSED = (
 """Fields of a chat request that vLLM accepts and tracellm refuses."""
 IGNORED = {
     "user": "me",
-    "parallel_tool_calls": True,
     "reasoning_effort": "low",
-    "include_reasoning": False,
     "length_penalty": 2.0,
     "guided_decoding_backend": "guidance",
     "vllm_xargs": {"a": 1},

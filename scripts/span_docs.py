@@ -17,7 +17,7 @@ from tracellm.trace import names
 
 __all__ = ["blocks", "known_spans"]
 
-_REGIONS = ("startup", "processes", "request", "items", "step", "runner", "model", "triton_launches")
+_REGIONS = ("startup", "processes", "request", "parsing", "items", "step", "runner", "model", "triton_launches")
 """Files of the catalog, in the order of a request's life."""
 
 
