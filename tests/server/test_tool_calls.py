@@ -204,6 +204,13 @@ def test_parallel_calls(runner: asyncio.Runner, speaker: Speaker, parallel: bool
     assert schema.get("maxItems") == (1 if parallel is False else None)
 
 
+def test_a_long_answer(runner: asyncio.Runner, speaker: Speaker) -> None:
+    """A long answer, which is parsed beside the event loop, has its calls all the same."""
+    city = "x" * 20_000
+    found = both(runner, speaker, CALL.replace("Paris", city), tools=TOOLS)
+    assert found["calls"] == [("get_weather", json.dumps({"city": city}))]
+
+
 def test_several_outputs(runner: asyncio.Runner, speaker: Speaker) -> None:
     """Each of several outputs has its own calls, whose indices begin at 0; vLLM mixes them up."""
     fields: dict[str, Any] = {"tools": TOOLS, "n": 2, "temperature": 1}

@@ -254,7 +254,7 @@ def test_schemas_of_forced_calls() -> None:
 def test_contradicting_definitions() -> None:
     """Two tools with different definitions of one name cannot share a schema: an error in vLLM's words."""
     with pytest.raises(ValueError, match="Tool definition 'A' has multiple schemas, which is not supported"):
-        RequiredToolParser(tools({"type": "string"}, {"type": "integer"}))
+        _ = RequiredToolParser(tools({"type": "string"}, {"type": "integer"})).schema
 
 
 @pytest.mark.parametrize(

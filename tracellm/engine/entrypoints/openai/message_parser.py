@@ -9,6 +9,7 @@ vLLM has this inside both generators of vllm/entrypoints/openai/serving_chat.py:
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from tracellm.engine.config.errors import InvalidRequestError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 __all__ = ["MessageParser", "ParserChoice"]
+
+_MIN_THREAD_LENGTH = 1 << 14
+"""Characters above which a text is parsed in a thread; such a text may take 0.1 s."""
 
 
 class ParserChoice:
@@ -47,8 +51,7 @@ class ParserChoice:
         """Return a parser for an output of the request, or None if its text has no calls.
 
         Raises:
-            InvalidRequestError: `tool_choice` is auto, and the server has no parser, or the tools contradict each
-                other.
+            InvalidRequestError: `tool_choice` is auto, and the server has no parser.
         """
         if request.tool_choice == "auto" and self.tool_parser is None:
             raise InvalidRequestError(
@@ -106,6 +109,12 @@ class MessageParser:
             message.tool_calls = extracted.tool_calls[:1] if self.wants_single_call else extracted.tool_calls
             message.content = "" if self.is_forced and extracted.content is None else extracted.content
         return message
+
+    async def parse_async(self, text: str, role: str) -> ChatMessage:
+        """Return the message of a complete text; a long one is parsed in a thread, beside the event loop."""
+        if len(text) <= _MIN_THREAD_LENGTH or (self.reasoning_parser is None and self.tool_parser is None):
+            return self.parse(text, role)
+        return await asyncio.to_thread(self.parse, text, role)
 
     def parse_delta(self, text: str, *, finished: bool) -> DeltaMessage | None:
         """Return the part of the message that the next piece of text adds; None if that is nothing yet.

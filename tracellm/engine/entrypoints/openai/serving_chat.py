@@ -217,7 +217,7 @@ class OpenAIServingChat(OpenAIServing):
         echoed = self._echoed_text(request, conversation)
         choices = []
         for output, parser in zip(result.outputs, parsers, strict=True):
-            message = parser.parse(output.text, role)
+            message = await parser.parse_async(output.text, role)
             if echoed:
                 message.content = echoed + (message.content or "")
             choices.append(

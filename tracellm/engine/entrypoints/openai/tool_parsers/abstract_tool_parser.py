@@ -10,8 +10,10 @@ takes all text and tokens so far, and the serving class sends what a parser has 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, DeltaMessage
@@ -30,6 +32,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 __all__ = ["ToolParser"]
+
+
+@dataclass
+class _NewPart:
+    """New part of a call; its first part has the name and the id."""
+
+    name: str | None = None
+    id: str | None = None
+    arguments: list[str] = field(default_factory=list)
+
+    def delta(self, index: int) -> DeltaToolCall:
+        function = DeltaFunctionCall() if self.name is None else DeltaFunctionCall(name=self.name)
+        if self.arguments:
+            function.arguments = "".join(self.arguments)
+        if self.id is None:
+            return DeltaToolCall(index=index, function=function)
+        return DeltaToolCall(id=self.id, type="function", index=index, function=function)
 
 
 class ToolParser(ABC):
@@ -51,7 +70,7 @@ class ToolParser(ABC):
         self._space: list[str] | None = []  # white space that begins the content; None after other characters
         self._space_before: list[str] | None = None  # the same, before the last call
         self._names: list[str] = []
-        self._calls: dict[int, DeltaToolCall] = {}  # new parts of calls, by index
+        self._calls: dict[int, _NewPart] = {}  # by index
 
     def adjust_request(self, request: ChatCompletionRequest) -> None:
         """Change a request so that its text has what the parser looks for."""
@@ -97,13 +116,11 @@ class ToolParser(ABC):
         """Read content up to the next of these texts, and mark its place. Return it, or an empty string at the end."""
         reader = self.reader
         while True:
-            found = [(start, mark) for mark in marks if (start := reader.text.find(mark, reader.position)) >= 0]
-            if found:
-                start, mark = min(found)
-                self._add_content(reader.take(start))
-                reader.mark = start
-                reader.position += len(mark)
-                return mark
+            if marks and (found := re.compile("|".join(map(re.escape, marks))).search(reader.text, reader.position)):
+                self._add_content(reader.take(found.start()))
+                reader.mark = reader.position
+                reader.position = found.end()
+                return found.group()
             end = len(reader.text)
             if not reader.ended:
                 end -= max((overlap(reader.text, mark, reader.position) for mark in marks), default=0)
@@ -176,8 +193,7 @@ class ToolParser(ABC):
         if not name:
             raise MalformedError("an empty name")
         index = len(self._names)
-        function = DeltaFunctionCall(name=name)
-        self._calls[index] = DeltaToolCall(id=self._make_id(), type="function", index=index, function=function)
+        self._calls[index] = _NewPart(name, self._make_id())
         self._names.append(name)
         self._space_before, self._space = self._space, []
         if self._streaming:
@@ -188,12 +204,7 @@ class ToolParser(ABC):
         """Add to the arguments of the last call."""
         if not text:
             return
-        index = len(self._names) - 1
-        if index not in self._calls:
-            self._calls[index] = DeltaToolCall(index=index, function=DeltaFunctionCall(arguments=""))
-        function = self._calls[index].function
-        assert function is not None
-        function.arguments = (function.arguments or "") + text
+        self._calls.setdefault(len(self._names) - 1, _NewPart()).arguments.append(text)
 
     def _end_call(self) -> None:
         """Note that the last call is complete."""
@@ -233,6 +244,6 @@ class ToolParser(ABC):
         if self._content:
             delta.content = "".join(self._content)
         if self._calls:
-            delta.tool_calls = [*self._calls.values()]
+            delta.tool_calls = [call.delta(index) for index, call in self._calls.items()]
         self._content, self._calls = [], {}
         return delta

@@ -4,6 +4,7 @@ vLLM: `OpenAIServing._parse_tool_calls_from_content` and `OpenAIServingChat.extr
 the grammar depends on `--tool-call-parser`, and a call that `max_tokens` cuts off is an error; here neither.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,9 +20,10 @@ __all__ = ["NamedToolParser", "RequiredToolParser"]
 class _ForcedToolParser(ToolParser):
     """Parser of a text that follows the schema of the tools."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
-        super().__init__(None)
-        self.schema = schema
+    @property
+    @abstractmethod
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the text."""
 
     def adjust_request(self, request: ChatCompletionRequest) -> None:
         """Replace all constraints of the request by the schema."""
@@ -35,8 +37,19 @@ class RequiredToolParser(_ForcedToolParser):
 
     def __init__(self, tools: Sequence[ChatCompletionToolsParam], *, single: bool = False) -> None:
         """Parse calls of these tools; a `single` one under `parallel_tool_calls` false."""
-        schema = get_json_schema_from_tools("required", tools)
-        super().__init__(schema | {"maxItems": 1} if single else schema)
+        super().__init__(None)
+        self.tools = tools
+        self.single = single
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the list.
+
+        Raises:
+            InvalidRequestError: The tools contradict each other.
+        """
+        schema = get_json_schema_from_tools("required", self.tools)
+        return schema | {"maxItems": 1} if self.single else schema
 
     def _read(self) -> Reading[None]:
         self.reader.mark = 0
@@ -52,8 +65,14 @@ class NamedToolParser(_ForcedToolParser):
     """Parser of the arguments of a chosen function; they are the whole text, and stay as they are."""
 
     def __init__(self, name: str, tools: Sequence[ChatCompletionToolsParam]) -> None:
-        super().__init__(get_json_schema_from_tools(name, tools))
+        super().__init__(None)
+        self.tools = tools
         self.name = name
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return get_json_schema_from_tools(self.name, self.tools)
 
     def _read(self) -> Reading[None]:
         reader = self.reader
