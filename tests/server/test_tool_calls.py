@@ -3,12 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from tests.fixtures.tool_texts import TEMPLATE
 from tests.server.app import CHAT, HELLO, App, events
 from tests.server.fake import FakeEngine
 from tracellm.engine.config.arg_utils import EngineArgs
@@ -25,6 +27,9 @@ TOOLS = [
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 AUTO = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+NAMES = "{%- for tool in tools or [] %}[{{ tool.function.name }}]{% endfor %}{{ messages[-1].content }}"
 
 
 class Speaker(FakeEngine):
@@ -146,13 +151,10 @@ def test_none(runner: asyncio.Runner, speaker: Speaker, choice: str) -> None:
     assert speaker.requests[0]["params"].skip_special_tokens
 
 
-TEMPLATE = "{%- for tool in tools or [] %}[{{ tool.function.name }}]{% endfor %}{{ messages[-1].content }}"
-
-
 @pytest.mark.parametrize(("exclude", "prompt"), [(False, "[get_weather][get_time]Hello"), (True, "Hello")])
 def test_tools_in_the_prompt(runner: asyncio.Runner, speaker: Speaker, exclude: bool, prompt: str) -> None:
     """The prompt lists the tools also for `tool_choice` none, unless the server leaves them out."""
-    options = {"exclude_tools_when_tool_choice_none": exclude, "chat_template": TEMPLATE}
+    options = {"exclude_tools_when_tool_choice_none": exclude, "chat_template": NAMES}
     ask(runner, speaker, "Hi", options=options, tools=TOOLS, tool_choice="none")
     assert speaker.requests[0]["prompt"] == prompt
 
@@ -280,22 +282,32 @@ def test_a_prompt_that_ends_the_reasoning(runner: asyncio.Runner, speaker: Speak
 
 # -- conversations ----------------------------------------------------------------------------------------------------
 
-LOOP = """{%- for m in messages %}{{ m.role }}:{{ m.content }}
-{%- if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}
-{%- for call in m.tool_calls or [] %}{{ call.function.name }}({{ call.function.arguments | tojson }}){% endfor %}
-{%- if m.tool_call_id %}#{{ m.tool_call_id }}{% endif %};{% endfor %}"""
+RECORDED = [
+    case
+    for line in (Path(__file__).parents[1] / "fixtures" / "tool-calls.jsonl").read_text(encoding="utf-8").splitlines()
+    if (case := json.loads(line))["parser"] == "chat_template"
+]
 
 
-def test_tool_results_in_the_prompt(runner: asyncio.Runner, speaker: Speaker) -> None:
-    """A message with tool calls and reasoning goes to the template with arguments as values, and so does the result."""
-    first = both(runner, speaker, f"<think>Paris!</think>{CALL}", reasoning_parser="qwen3", tools=TOOLS)["raw"]
-    result = {"role": "tool", "tool_call_id": "7", "content": "12 degrees"}
-    response = ask(
-        runner, speaker, "Mild.", options={**AUTO, "chat_template": LOOP}, messages=[*HELLO, first, result], tools=TOOLS
-    )
+@pytest.mark.parametrize("case", RECORDED, ids=range(len(RECORDED)))
+def test_conversations_as_in_vllm(runner: asyncio.Runner, speaker: Speaker, case: dict[str, Any]) -> None:
+    """Messages with tool calls, their results and reasoning make the same prompt as in vLLM."""
+    fields = {"messages": case["messages"], "tools": case["tools"]}
+    response = ask(runner, speaker, "Hi", options={**AUTO, "chat_template": TEMPLATE}, **fields)
     assert response.status_code == 200, response.text
+    assert speaker.requests[0]["prompt"] == case["prompt"]
+
+
+def test_a_message_that_the_server_generated(runner: asyncio.Runner, speaker: Speaker) -> None:
+    """A generated message with a call and reasoning can be sent back as it is, with the call's result."""
+    first = both(runner, speaker, f"<think>Paris!</think>{CALL}", reasoning_parser="qwen3", tools=TOOLS)["raw"]
+    call = first["tool_calls"][0]["id"]
+    result = {"role": "tool", "tool_call_id": call, "content": "12 degrees"}
+    options = {**AUTO, "chat_template": TEMPLATE, "exclude_tools_when_tool_choice_none": True}
+    fields = {"messages": [*HELLO, first, result], "tools": TOOLS, "tool_choice": "none"}
+    assert ask(runner, speaker, "Mild.", options=options, **fields).status_code == 200
     assert speaker.requests[0]["prompt"] == (
-        'user:Hello;assistant:(Paris!)get_weather({"city": "Paris"});tool:12 degrees#7;'
+        f'<user>Hello<assistant>(thought: Paris!){call}:get_weather({{"city": "Paris"}});<tool>12 degrees#{call}'
     )
 
 
