@@ -335,7 +335,7 @@ _NAMED: dict[str, str | tuple[str, str]] = {
         f"{_SCHEDULE} at num_common_prefix_blocks = ",
         _NONE,
     ),
-    "frontend.output_processor.OutputProcessor._process_output": (
+    "frontend.output_processor.RequestState.update": (
         "in v1.engine.output_processor:OutputProcessor.process_outputs at req_id = engine_core_output.request_id"
     ),
     "sample.sampler.Sampler._reported_logprobs": "in v1.sample.sampler:Sampler.forward at raw_logprobs",

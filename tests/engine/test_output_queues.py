@@ -7,7 +7,8 @@ import pytest
 
 from tests.engine.core_requests import core_request
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
-from tracellm.engine.frontend.output_processor import OutputProcessor, RequestOutputCollector
+from tracellm.engine.frontend.output_collector import RequestOutputCollector
+from tracellm.engine.frontend.output_processor import OutputProcessor
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.ipc.messages import EngineCoreOutput, FinishReason

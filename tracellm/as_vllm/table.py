@@ -108,7 +108,8 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "vllm.v1.engine.utils": {"engine.ipc.launch": "CoreEngineProcManager"},
     "vllm.v1.engine.output_processor": {
-        "engine.frontend.output_processor": "OutputProcessor OutputProcessorOutput RequestOutputCollector RequestState",
+        "engine.frontend.output_processor": "OutputProcessor OutputProcessorOutput RequestState",
+        "engine.frontend.output_collector": "RequestOutputCollector",
     },
     "vllm.v1.engine.detokenizer": {"engine.frontend.detokenizer": "FastIncrementalDetokenizer IncrementalDetokenizer"},
     "vllm.v1.engine.logprobs": {"engine.frontend.logprobs": "LogprobsProcessor"},

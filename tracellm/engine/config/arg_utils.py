@@ -8,8 +8,11 @@ does not have are listed in unsupported_args.py. vLLM validates with pydantic, w
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -17,10 +20,12 @@ from tracellm.engine.config import hf_config as hf
 from tracellm.engine.config.errors import EngineError, did_you_mean
 from tracellm.engine.config.libraries import import_libraries
 from tracellm.engine.config.multimodal import MODALITIES, MultiModalConfig
+from tracellm.engine.config.pooler import PoolerConfig, resolve_pooling
 from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 from tracellm.engine.config.validation import NUMBER, Rule, all_are, anything, is_a, verify
 from tracellm.engine.config.vllm_config import (
     RECOMMENDED,
+    AsyncSchedulingReason,
     CacheConfig,
     DeviceConfig,
     ModelConfig,
@@ -30,6 +35,7 @@ from tracellm.engine.config.vllm_config import (
     VllmConfig,
 )
 from tracellm.engine.distributed.utils import get_pp_indices
+from tracellm.engine.model_executor.models.registry import is_text_generation_model
 from tracellm.engine.multimodal.registry import MULTIMODAL_REGISTRY
 from tracellm.engine.reasoning import ReasoningParserManager
 
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncEngineArgs", "EngineArgs", "resolve_config"]
 
+logger = logging.getLogger(__name__)
+
 _NONE_IS_DEFAULT = (
     *("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
     *("hf_overrides", "override_generation_config", "limit_mm_per_prompt", "reasoning_parser"),
@@ -47,6 +55,8 @@ _NONE_IS_DEFAULT = (
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 _EXECUTOR_BACKENDS = ("uni", "mp", "ray", "external_launcher")
 _POLICIES = ("fcfs", "priority")
+_RUNNERS = ("auto", "generate", "pooling")
+_CONVERTS = ("auto", "none", "embed")
 _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
 
@@ -95,6 +105,8 @@ _RULES = (
     ),
     Rule("served_model_name", str, lambda v: bool(v.strip()), "a name, or None"),
     Rule("skip_tokenizer_init", bool, anything, "True or False"),
+    Rule("runner", str, _RUNNERS.__contains__, f"one of {', '.join(_RUNNERS)}"),
+    Rule("convert", str, _CONVERTS.__contains__, f"one of {', '.join(_CONVERTS)}"),
     Rule("enforce_eager", bool, anything, "True or False"),
     Rule(
         "limit_mm_per_prompt",
@@ -138,6 +150,14 @@ class EngineArgs:
     skip_tokenizer_init: bool = False
     served_model_name: str | None = None
     """Name of the model in recordings; None is `model`."""
+    runner: str = "auto"
+    """`generate` (text) or `pooling` (vectors); `auto` reads the model's files."""
+    convert: str = "auto"
+    """`embed` makes a model that generates give embeddings, the default with `runner="pooling"`; `none` does not."""
+    pooler_config: dict[str, Any] | PoolerConfig | None = None
+    """Settings of the pooler, such as `{"pooling_type": "MEAN", "normalize": False}`; see config/pooler.py."""
+    override_pooler_config: dict[str, Any] | PoolerConfig | None = None
+    """Deprecated name of `pooler_config`."""
     dtype: str | torch.dtype = "auto"
     hf_overrides: hf.HfOverrides = field(default_factory=dict)
     generation_config: str | os.PathLike[str] = "auto"
@@ -208,6 +228,9 @@ class EngineArgs:
             EngineError: an unknown name, an unsupported feature of vLLM, or an invalid value.
         """
         own = list(cls.__dataclass_fields__)
+        if arguments.get("task") in ("embed", "embedding"):  # an older form, deprecated in vLLM 0.11.1
+            warnings.warn("LLM: replace `task` by runner='pooling' and convert='embed'.", stacklevel=3)
+            arguments = {"runner": "pooling", "convert": "embed", **arguments, "task": None}
         for name in [name for name in arguments if name not in own]:
             value = arguments.pop(name)
             if name == "multiprocess_mode":  # LLM's own, which does not come here
@@ -237,6 +260,10 @@ class EngineArgs:
             ModelLoadError: the model's configuration cannot be read.
         """
         model_config = self.create_model_config()
+        if (pooler_config := model_config.pooler_config) is not None and pooler_config.pooling_type != "LAST":
+            logger.info('Only "last" pooling supports chunked prefill and prefix caching; disabling both.')
+            self = copy(self)
+            self.enable_chunked_prefill = self.enable_prefix_caching = False
         from tracellm.engine.model_executor.ops.choice import choose_ops  # needs torch, imported by now
 
         device_config = DeviceConfig(_device())
@@ -250,7 +277,7 @@ class EngineArgs:
                 enable_prefix_caching=self.enable_prefix_caching,
             ),
             scheduler_config=self.create_scheduler_config(
-                model_config.max_model_len, device_config.device, usage_context
+                model_config.max_model_len, device_config.device, usage_context, pooler_config is not None
             ),
             device_config=device_config,
             ops_choice=choose_ops(self.attention_backend, device_config.device),
@@ -277,6 +304,8 @@ class EngineArgs:
             )
         if backend == "external_launcher" and world_size > size:
             raise EngineError("LLM: distributed_executor_backend='external_launcher' has no pipeline parallelism.")
+        if stages > 1 and model_config.pooler_config is not None:
+            raise EngineError("LLM: pooling has no pipeline parallelism. Leave out `pipeline_parallel_size`.")
         if stages > 1 and self.async_scheduling:
             raise EngineError(
                 "LLM: Async scheduling is not yet compatible with pipeline_parallel_size > 1. Leave out "
@@ -309,11 +338,18 @@ class EngineArgs:
         import_libraries("torch")
         hf_config = hf.get_config(model, self.hf_overrides)
         generation_config = str(self.generation_config)
+        pooler_config = resolve_pooling(
+            self.runner,
+            self.convert,
+            self.pooler_config if self.override_pooler_config is None else self.override_pooler_config,
+            hf.local_folder(model),
+            is_text_generation_model(hf_config.architectures),
+        )
         model_config = ModelConfig(
             model=model,
             tokenizer=hf.resolve_model(self.tokenizer) if self.tokenizer is not None else model,
             served_model_name=self.served_model_name or str(self.model),
-            dtype=hf.get_dtype(self.dtype, hf_config),
+            dtype=hf.get_dtype(self.dtype, hf_config, pooler_config is not None),
             seed=self.seed,
             max_model_len=hf.get_max_model_len(self.max_model_len, hf_config),
             hf_config=hf_config,
@@ -328,6 +364,7 @@ class EngineArgs:
             logprobs_mode=self.logprobs_mode,
             skip_tokenizer_init=self.skip_tokenizer_init,
             enforce_eager=self.enforce_eager,
+            pooler_config=pooler_config,
         )
         if MULTIMODAL_REGISTRY.supports_multimodal_inputs(hf_config):
             model_config.multimodal_config = MultiModalConfig(
@@ -342,7 +379,7 @@ class EngineArgs:
         return model_config
 
     def create_scheduler_config(
-        self, max_model_len: int, device: torch.device, usage_context: UsageContext
+        self, max_model_len: int, device: torch.device, usage_context: UsageContext, is_pooling_model: bool = False
     ) -> SchedulerConfig:
         """Resolve the scheduler's settings for a model of this length.
 
@@ -370,7 +407,10 @@ class EngineArgs:
             )
         # vLLM ignores the threshold only when both chunked prefill and prefix caching are off.
         has_threshold = self.enable_chunked_prefill or self.enable_prefix_caching
-        by_default = device.type == "cuda" and self.pipeline_parallel_size == 1
+        if is_pooling_model and self.async_scheduling:
+            raise EngineError("LLM: `async_scheduling` is for models that generate: leave it out for pooling.")
+        by_default = device.type == "cuda" and self.pipeline_parallel_size == 1 and not is_pooling_model
+        default_reason: AsyncSchedulingReason = "cpu" if device.type != "cuda" else "gpu"
         return SchedulerConfig(
             max_num_batched_tokens=tokens,
             max_num_seqs=seqs,
@@ -382,7 +422,7 @@ class EngineArgs:
             disable_chunked_mm_input=self.disable_chunked_mm_input,
             async_scheduling=by_default if self.async_scheduling is None else self.async_scheduling,
             async_scheduling_reason=(
-                "argument" if self.async_scheduling is not None else "gpu" if device.type == "cuda" else "cpu"
+                "argument" if self.async_scheduling is not None else "pooling" if is_pooling_model else default_reason
             ),
         )
 

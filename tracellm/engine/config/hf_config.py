@@ -185,7 +185,7 @@ class LightConfig:
     _OLD_NAMES = ("rope_theta", "torch_dtype")  # for older readers; transformers drops them too
     _ABSENT = (
         *("head_dim", "is_causal", "original_max_position_embeddings", "partial_rotary_factor"),
-        *("quantization_config", "rope_local_base_freq", "text_config"),
+        *("quantization_config", "rope_local_base_freq", "text_config", "matryoshka_dimensions", "is_matryoshka"),
     )  # attributes of other architectures that the engine looks up: no reason to import transformers
 
     def __init__(self, folder: Path) -> None:
@@ -235,8 +235,10 @@ def get_generation_config(model: str, hf_config: PretrainedConfig | None = None)
     return settings
 
 
-def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dtype:
-    """Return the dtype to compute in. `auto` is the checkpoint's, or bfloat16 for a float32 one, as in vLLM.
+def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig, is_pooling_model: bool = False) -> torch.dtype:
+    """Return the dtype to compute in.
+
+    As in vLLM, `auto` is the checkpoint's, or for a float32 one bfloat16, and for pooling float16 where it is accepted.
 
     Raises:
         EngineError: the dtype is not accepted, such as float16 for a model whose activations exceed its range.
@@ -250,7 +252,9 @@ def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dt
             filter(None, (getattr(c, n, None) for c in (hf_config, text_config) for n in _DTYPE_NAMES)), None
         )
         checkpoint = str(written).removeprefix("torch.")
-        return getattr(torch, checkpoint) if checkpoint in accepted and checkpoint != "float32" else torch.bfloat16
+        if checkpoint in accepted and checkpoint != "float32":
+            return getattr(torch, checkpoint)
+        return torch.float16 if is_pooling_model and "float16" in accepted else torch.bfloat16
     name = str(dtype).removeprefix("torch.").lower()
     if name not in accepted:
         for_model = "" if name not in _DTYPES else f" for a model of the type `{hf_config.model_type}`"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tracellm.engine.config.hf_config import get_hf_text_config
 from tracellm.engine.config.multimodal import MultiModalConfig
+from tracellm.engine.config.pooler import PoolerConfig
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +71,23 @@ class ModelConfig:
     """Settings of images and sounds; None for a text model."""
     max_tokens_per_mm_item: int = 0
     """Largest number of tokens of an image or a sound; 0 for a text model."""
+    pooler_config: PoolerConfig | None = None
+    """Settings of the pooler, complete but for `dimensions`; None for a model that generates."""
+
+    @property
+    def runner_type(self) -> str:
+        """Kind of the engine: `generate` or `pooling`."""
+        return "generate" if self.pooler_config is None else "pooling"
+
+    @property
+    def matryoshka_dimensions(self) -> list[int] | None:
+        """Sizes for which the embeddings were trained to be cut; None is any, if `is_matryoshka`."""
+        return getattr(self.hf_config, "matryoshka_dimensions", None)
+
+    @property
+    def is_matryoshka(self) -> bool:
+        """True if the model was trained so that its embeddings can be cut."""
+        return bool(self.matryoshka_dimensions or getattr(self.hf_config, "is_matryoshka", False))
 
     @property
     def hf_text_config(self) -> PretrainedConfig:
@@ -133,9 +151,10 @@ class CacheConfig:
     """Number of blocks, including the null block; set once the memory was measured."""
 
 
-AsyncSchedulingReason: TypeAlias = Literal["argument", "cpu", "gpu", "unasked"]
-"""Origin of the setting: the argument `async_scheduling`, or the default on a CPU (off, as it computes steps itself) or
-a GPU (on, as the CPU prepares a step while the GPU computes); `unasked` in configurations made by hand."""
+AsyncSchedulingReason: TypeAlias = Literal["argument", "cpu", "gpu", "pooling", "unasked"]
+"""Origin of the setting: the argument `async_scheduling`, or the default on a CPU (off, as it computes steps itself), a
+GPU (on, as the CPU prepares a step while the GPU computes), or for pooling (off, as no step waits for tokens);
+`unasked` in configurations made by hand."""
 
 
 @dataclass

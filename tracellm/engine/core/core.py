@@ -21,6 +21,7 @@ from tracellm.engine.core.sched.pipeline_scheduler import PipelineScheduler
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
+from tracellm.engine.pool.tasks import get_supported_tasks
 
 if TYPE_CHECKING:
     from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheConfig
@@ -53,6 +54,7 @@ class EngineCore:
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
         self.vllm_config, self.log_stats = vllm_config, log_stats
+        self.is_pooling_model = vllm_config.model_config.pooler_config is not None
         self.model_executor = executor_class(vllm_config)  # loads the model
         with self.model_executor.aborted_on_error():
             self.kv_cache_config = self._initialize_kv_caches(vllm_config)
@@ -88,10 +90,12 @@ class EngineCore:
         Raises:
             InvalidRequestError: the whole KV cache, or the encoder, is too small for it.
         """
-        max_tokens = request.sampling_params.max_tokens
-        assert max_tokens is not None, "set by the Processor"
         kv_cache_utils.check_request_fits(
-            request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
+            request.request_id,
+            len(request.prompt_token_ids),
+            request.max_tokens,
+            self.vllm_config,
+            self.kv_cache_config,
         )
         check_items_fit(request.request_id, request.mm_features or [], self.scheduler.max_num_tokens_per_mm_item)
         req = Request.from_engine_core_request(request, self.request_block_hasher)
@@ -117,7 +121,7 @@ class EngineCore:
 
     def get_supported_tasks(self) -> tuple[str, ...]:
         """Return the tasks of the model."""
-        return ("generate",)
+        return get_supported_tasks(self.vllm_config)
 
     def get_request_counts(self) -> tuple[int, int]:
         """Return the numbers of running and waiting requests."""
@@ -191,7 +195,8 @@ class EngineCore:
         """Phase 2: run the forward pass and sample under the grammars; with a batch queue, without waiting."""
         non_block = self.batch_queue is not None
         model_output = self.model_executor.execute_model(scheduler_output, non_block)
-        if model_output is not None and not scheduler_output.total_num_scheduled_tokens:
+        if self.is_pooling_model or (model_output is not None and not scheduler_output.total_num_scheduled_tokens):
+            assert model_output is not None
             return model_output  # nothing to sample
         grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
         return self.model_executor.sample_tokens(grammar_output, non_block)

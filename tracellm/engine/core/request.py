@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tracellm.engine.core.structured_output.request import StructuredOutputRequest
 from tracellm.engine.ipc.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreRequest, FinishReason
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -67,14 +68,14 @@ class Request:
 
     Compared by identity; `<` is the order of the priority policy.
 
-    vLLM: vllm/v1/request.py::Request. Left out: prompt embeddings, pooling, LoRA, speculative tokens, KV transfer.
+    vLLM: vllm/v1/request.py::Request. Left out: prompt embeddings, LoRA, speculative tokens, KV transfer.
     """
 
     def __init__(
         self,
         request_id: str,
         prompt_token_ids: list[int],
-        sampling_params: SamplingParams,
+        sampling_params: SamplingParams | None,
         eos_token_id: int | None,
         client_index: int = 0,
         arrival_time: float | None = None,
@@ -83,20 +84,29 @@ class Request:
         priority: int = 0,
         block_hasher: Callable[["Request"], list["BlockHash"]] | None = None,
         trace_headers: Mapping[str, str] | None = None,
+        pooling_params: PoolingParams | None = None,
     ) -> None:
-        assert sampling_params.max_tokens is not None, "set by the Processor"
+        params = sampling_params or pooling_params
+        assert params is not None, "a request has either"
         self.request_id = request_id
         self.client_index = client_index
         self.priority = priority
         self.trace_headers = trace_headers
         """W3C trace context of the caller, returned with every output."""
         self.sampling_params = sampling_params
-        self.max_tokens = sampling_params.max_tokens
+        """None for pooling."""
+        self.pooling_params = pooling_params
+        """None for generation."""
+        self.max_tokens = 0
+        """Maximum number of tokens to generate."""
+        if sampling_params is not None:
+            assert sampling_params.max_tokens is not None, "set by the Processor"
+            self.max_tokens = sampling_params.max_tokens
         self.eos_token_id = eos_token_id
         self.arrival_time = time.time() if arrival_time is None else arrival_time
 
         # Log probabilities of the prompt need the logits of all its tokens, so none of them may be skipped.
-        self.skip_reading_prefix_cache = bool(sampling_params.skip_reading_prefix_cache)
+        self.skip_reading_prefix_cache = bool(params.skip_reading_prefix_cache)
 
         self.structured_output_request = StructuredOutputRequest.from_sampling_params(sampling_params)
         """Constraint and grammar, or None for an unconstrained output."""
@@ -150,6 +160,7 @@ class Request:
             priority=request.priority,
             block_hasher=block_hasher,
             trace_headers=request.trace_headers,
+            pooling_params=request.pooling_params,
         )
 
     @property

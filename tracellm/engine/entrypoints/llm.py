@@ -6,7 +6,7 @@
     for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
         print(output.prompt, output.outputs[0].text)
 
-vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, embedding, scoring, LoRA.
+vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, classification, LoRA.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from tracellm.engine.entrypoints.chat_utils import (
     track_items,
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
+from tracellm.engine.entrypoints.pooling import PoolingMethods
 from tracellm.engine.entrypoints.progress_bar import ProgressBar, make_progress_bar
 from tracellm.engine.entrypoints.prompt_batch import make_batch
 from tracellm.engine.frontend.llm_engine import LLMEngine
-from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.frontend.outputs import PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ __all__ = ["LLM"]
 logger = logging.getLogger(__name__)
 
 
-class LLM:
-    """A model for offline generation; one call of `generate` or `chat` at a time.
+class LLM(PoolingMethods):
+    """A model for offline generation or pooling; one call at a time. `embed`, `encode` and `score` are in pooling.py.
 
     Args:
         model: a directory in Hugging Face format, a hub id, or `tiny`, the bundled model.
@@ -87,6 +89,8 @@ class LLM:
             - `override_generation_config`: replaced defaults, such as `{"temperature": 0.5}`.
             - `reasoning_parser`: `deepseek_r1` or `qwen3`: constraints apply after the reasoning.
             - `served_model_name`: name of the model in recordings.
+            - `runner`: `generate`, `pooling` (for `embed`, `encode`, `score`), or `auto`, by the model's files.
+            - `pooler_config`: such as `{"pooling_type": "MEAN", "normalize": False}`.
             - Any other, with its default value (unsupported_args.py).
 
     Raises:
@@ -198,15 +202,22 @@ class LLM:
         Raises:
             InvalidRequestError: an argument, prompt or parameter is invalid; the message names it. No prompt was run,
                 and the LLM can be used again.
-            EngineError: another call of this LLM has not returned yet, or a step computed invalid numbers.
+            EngineError: the model is for pooling, another call of this LLM has not returned yet, or a step computed
+                invalid numbers.
             KeyboardInterrupt: Ctrl-C; unfinished requests are aborted, and the LLM can be used again.
         """
         reject_unknown_arguments(self.generate, unknown)
+        if self.model_config.runner_type != "generate":
+            raise EngineError(
+                "LLM.generate() is only supported for generative models. Try passing `--runner generate` to use the "
+                "model as a generative model."
+            )
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
         with deferred_interrupts() as interrupts, self._exclusive():
             self._validate_and_add_requests(prompts, sampling_params, priority, interrupts)
-            return self._run_engine(use_tqdm=use_tqdm, interrupts=interrupts)
+            outputs = self._run_engine(use_tqdm=use_tqdm, interrupts=interrupts)
+        return [output for output in outputs if isinstance(output, RequestOutput)]
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -316,11 +327,12 @@ class LLM:
     def _validate_and_add_requests(
         self,
         prompts: PromptType | Sequence[PromptType] | None,
-        params: SamplingParams | Sequence[SamplingParams],
+        params: SamplingParams | PoolingParams | Sequence[SamplingParams | PoolingParams],
         priority: Sequence[int] | None,
         interrupts: Interrupts,
+        method: str = "generate",
     ) -> None:
-        batch = make_batch(prompts, params, priority)
+        batch = make_batch(prompts, params, priority, method)
         requests: list[EngineCoreRequest] = []
         # Validate all before adding any: an engine core in another process runs a request as soon as it is added.
         for item in batch:
@@ -338,19 +350,21 @@ class LLM:
             self.llm_engine.abort_request(added)
             raise
 
-    def _process_inputs(self, prompt: PromptType, params: SamplingParams, priority: int) -> EngineCoreRequest:
+    def _process_inputs(
+        self, prompt: PromptType, params: SamplingParams | PoolingParams, priority: int
+    ) -> EngineCoreRequest:
         request_id = str(next(self.request_counter))
         request = self.processor.process_inputs(request_id, prompt, params, priority=priority)
-        request.sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
+        request.params.output_kind = RequestOutputKind.FINAL_ONLY
         return request
 
     def _add_request(self, request: EngineCoreRequest, prompt_text: str | None) -> None:
-        self.llm_engine.add_request(request.request_id, request, request.sampling_params, prompt_text=prompt_text)
+        self.llm_engine.add_request(request.request_id, request, request.params, prompt_text=prompt_text)
 
     def _run_engine(
         self, *, use_tqdm: bool | Callable[..., ProgressBar], interrupts: Interrupts
-    ) -> list[RequestOutput]:
-        outputs: list[RequestOutput] = []
+    ) -> list[RequestOutput | PoolingRequestOutput[Any]]:
+        outputs: list[RequestOutput | PoolingRequestOutput[Any]] = []
         bar: ProgressBar | None = None
         try:
             bar = make_progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
@@ -358,7 +372,7 @@ class LLM:
                 finished = [output for output in self.llm_engine.step() if output.finished]
                 outputs += finished
                 if bar is not None:
-                    bar.update(sum(len(output.outputs) for output in finished))
+                    bar.update(sum(len(o.outputs) if isinstance(o, RequestOutput) else 1 for o in finished))
                 interrupts.check()
         except BaseException:
             self._abort_all()
@@ -387,8 +401,8 @@ def _labeled_errors(label: str) -> Iterator[None]:
         raise InvalidRequestError(f"{label}: {error}") from None
 
 
-def _log_errors(outputs: list[RequestOutput]) -> None:
+def _log_errors(outputs: list[RequestOutput | PoolingRequestOutput[Any]]) -> None:
     for output in outputs:
-        for completion in output.outputs:
+        for completion in output.outputs if isinstance(output, RequestOutput) else ():
             if completion.finish_reason == "error":
                 logger.warning("A request has failed. %s", completion.stop_reason)

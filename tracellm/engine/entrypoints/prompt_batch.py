@@ -1,4 +1,4 @@
-"""The prompts of one call of `LLM.generate`, each with its sampling parameters and priority.
+"""The prompts of one call of `LLM.generate` or `encode`, each with its parameters and priority.
 
 In a request's life: before all checks, in `LLM._validate_and_add_requests`.
 
@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, cast
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.validation import all_are, anything
 from tracellm.engine.frontend.preprocess import PromptType
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = ["BatchItem", "make_batch"]
 
 
 class BatchItem(NamedTuple):
-    """One prompt of a call of `generate`, as the user gave it; the `Processor` validates it."""
+    """One prompt of a call, as the user gave it; the `Processor` validates it."""
 
     label: str
     """Name of the prompt in messages, such as `prompts[3]`; empty if it is the only one."""
@@ -28,8 +29,9 @@ class BatchItem(NamedTuple):
 
 def make_batch(
     prompts: PromptType | Sequence[PromptType] | None,
-    params: SamplingParams | Sequence[SamplingParams],
+    params: SamplingParams | PoolingParams | Sequence[SamplingParams | PoolingParams],
     priority: Sequence[int] | None,
+    method: str = "generate",
 ) -> list[BatchItem]:
     """Pair each prompt with its parameters and priority.
 
@@ -40,15 +42,16 @@ def make_batch(
     # Iterating bytes gives numbers, and a set has no order for the outputs to follow.
     if not is_single and (isinstance(prompts, (bytes, set, frozenset)) or not isinstance(prompts, Iterable)):
         raise InvalidRequestError(
-            "generate takes a prompt or a list of prompts: strings, "
+            f"{method} takes a prompt or a list of prompts: strings, "
             f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
         )
     batch: list[Any] = [prompts] if is_single else list(cast(Iterable[Any], prompts))
     all_params: Sequence[Any] = params if isinstance(params, (list, tuple)) else [params] * len(batch)
     if len(all_params) != len(batch):
+        kind = "sampling" if method == "generate" else "pooling"
         raise InvalidRequestError(
-            f"There are {len(batch)} prompts and {len(all_params)} sampling parameters: "
-            "give one SamplingParams for all, or one for each prompt."
+            f"There are {len(batch)} prompts and {len(all_params)} {kind} parameters: "
+            f"give one {kind.capitalize()}Params for all, or one for each prompt."
         )
     if priority is None:
         priority = [0] * len(batch)

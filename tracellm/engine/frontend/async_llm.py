@@ -13,7 +13,7 @@
 `generate` sends a request to the engine core's process and reads the request's queue. One task for all requests, the
 output handler, receives the outputs of each step and fills the queues.
 
-vLLM: vllm/v1/engine/async_llm.py::AsyncLLM. Left out: pooling (`encode`), LoRA, profiling, sleeping.
+vLLM: vllm/v1/engine/async_llm.py::AsyncLLM. Left out: LoRA, profiling, sleeping.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,9 @@ from tracellm.engine.config.validation import reject_unknown_arguments
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.frontend.llm_engine import verify_request
-from tracellm.engine.frontend.output_processor import OutputProcessor, RequestOutputCollector
-from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.frontend.output_collector import RequestOutputCollector
+from tracellm.engine.frontend.output_processor import OutputProcessor
+from tracellm.engine.frontend.outputs import PoolingOutput, PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.frontend.processor import Processor
@@ -45,6 +46,7 @@ from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
 from tracellm.engine.metrics.loggers import StatLoggerFactory, StatLoggerManager
 from tracellm.engine.metrics.stats import IterationStats
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -209,24 +211,78 @@ class AsyncLLM(EngineClient):
             EngineDeadError: the engine core died or was shut down.
         """
         reject_unknown_arguments(self.generate, unknown)
-        queue: RequestOutputCollector | None = None
+        added = self._added(
+            request_id,
+            prompt,
+            sampling_params,
+            trace_headers=trace_headers,
+            priority=priority,
+            prompt_text=prompt_text,
+            data_parallel_rank=data_parallel_rank,
+        )
         finished = False
-        try:
-            self._run_output_handler()
-            queue = await self.add_request(
-                request_id,
-                prompt,
-                sampling_params,
-                trace_headers=trace_headers,
-                priority=priority,
-                prompt_text=prompt_text,
-                data_parallel_rank=data_parallel_rank,
-            )
+        async with added as queue:
             while not finished:
                 # Under load an output is always ready; taking it without await saves a task switch.
                 output = queue.get_nowait() or await queue.get()
+                assert isinstance(output, RequestOutput)
                 finished = output.finished
                 yield output
+
+    async def encode(
+        self,
+        prompt: PromptType,
+        pooling_params: PoolingParams,
+        request_id: str,
+        *,
+        trace_headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        data_parallel_rank: int | None = None,
+        **unknown: Any,
+    ) -> AsyncGenerator[PoolingRequestOutput[PoolingOutput], None]:
+        """Pool the hidden states of a prompt, with a pooling model, and yield the only output.
+
+        Args:
+            prompt: as for `generate`.
+            pooling_params: the request's pooling parameters; `task` must be set.
+            request_id: an id that no unfinished request has.
+            trace_headers: W3C trace context of the caller.
+            priority: lower values run first, under scheduling_policy="priority".
+            data_parallel_rank: as for `generate`.
+            **unknown: rejected by name.
+
+        Raises:
+            InvalidRequestError: the model does not pool, or the request cannot be served; the engine can be used again.
+            EngineGenerateError: the request failed by a bug in tracellm; the engine can be used again.
+            EngineDeadError: the engine core died or was shut down.
+        """
+        reject_unknown_arguments(self.encode, unknown)
+        added = self._added(
+            request_id,
+            prompt,
+            pooling_params,
+            trace_headers=trace_headers,
+            priority=priority,
+            data_parallel_rank=data_parallel_rank,
+        )
+        async with added as queue:
+            output = await queue.get()
+            assert isinstance(output, PoolingRequestOutput)
+            yield output
+
+    @asynccontextmanager
+    async def _added(self, request_id: str, *args: Any, **arguments: Any) -> AsyncIterator[RequestOutputCollector]:
+        """Add a request, for as long as its queue is read; it is aborted if the reader stops early.
+
+        Raises:
+            InvalidRequestError: see `add_request`.
+            EngineGenerateError: the reader, or the engine, raised an error that is no user's.
+        """
+        queue: RequestOutputCollector | None = None
+        try:
+            self._run_output_handler()
+            queue = await self.add_request(request_id, *args, **arguments)
+            yield queue
         except (asyncio.CancelledError, GeneratorExit, ValueError):
             # An EngineError is a ValueError, and its message is for the user.
             await self._abort_if_queued(request_id, queue)
@@ -242,7 +298,7 @@ class AsyncLLM(EngineClient):
         self,
         request_id: str,
         prompt: EngineCoreRequest | PromptType,
-        params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         arrival_time: float | None = None,
         *,
         trace_headers: Mapping[str, str] | None = None,
@@ -278,9 +334,9 @@ class AsyncLLM(EngineClient):
             prompt_text = get_prompt_text(prompt)
         if request.request_id != request_id:
             raise InvalidRequestError(f"The request has the id {request.request_id!r}, not {request_id!r}.")
-        queue = RequestOutputCollector(request.sampling_params.output_kind)
+        queue = RequestOutputCollector(request.params.output_kind)
         try:
-            if request.sampling_params.n == 1:
+            if request.sampling_params is None or request.sampling_params.n == 1:
                 await self._add_request(request, prompt_text, None, 0, queue)
             else:
                 await self._add_children(request, prompt_text, queue)
@@ -292,6 +348,7 @@ class AsyncLLM(EngineClient):
     async def _add_children(
         self, request: EngineCoreRequest, prompt: str | None, queue: RequestOutputCollector
     ) -> None:
+        assert request.sampling_params is not None, "only generation has several outputs"
         parent_req = ParentRequest(request.request_id, request.sampling_params)
         # Make all ids first: the first child may finish before the last one is added.
         children = [parent_req.get_child_info(index) for index in range(parent_req.n)]

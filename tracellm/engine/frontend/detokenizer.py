@@ -65,6 +65,7 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
     def __init__(self, tokenizer: PreTrainedTokenizerFast, request: EngineCoreRequest) -> None:
         super().__init__()
         params = request.sampling_params
+        assert params is not None, "pooling makes no text"
         self.stop = list(params.stop or ())
         self.min_tokens = params.min_tokens
         self.include_stop_str_in_output = params.include_stop_str_in_output

@@ -8,7 +8,7 @@ vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: LoRA, profiling, period
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config import envs
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
@@ -17,13 +17,14 @@ from tracellm.engine.config.validation import NUMBER, is_a
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.frontend.output_processor import OutputProcessor
-from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.frontend.outputs import PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.frontend.processor import Processor
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreRequest
 from tracellm.engine.metrics.stats import IterationStats
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: EngineCoreRequest | PromptType,
-        params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         arrival_time: float | None = None,
         priority: int = 0,
         prompt_text: str | None = None,
@@ -100,7 +101,7 @@ class LLMEngine:
         Args:
             request_id: an id that no unfinished request has.
             prompt: a prompt, or a request made by the `Processor`.
-            params: the request's sampling parameters.
+            params: the request's sampling or pooling parameters.
             arrival_time: when the request came, in seconds since the epoch; None is now.
             priority: lower values run first, under scheduling_policy="priority".
             prompt_text: text of the prompt, if `prompt` is a request.
@@ -114,7 +115,7 @@ class LLMEngine:
         else:
             request = self.processor.process_inputs(request_id, prompt, params, arrival_time, priority)
             prompt_text = get_prompt_text(prompt)
-        if request.sampling_params.n == 1:
+        if request.sampling_params is None or request.sampling_params.n == 1:
             self._add_request(request, prompt_text)
             return
         parent_req = ParentRequest(request.request_id, request.sampling_params)
@@ -154,7 +155,7 @@ class LLMEngine:
             raise InvalidRequestError(f"abort_request takes a list of request ids, got {request_ids!r}.")
         self.engine_core.abort_requests(self.output_processor.abort_requests(request_ids))
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> list[RequestOutput | PoolingRequestOutput[Any]]:
         """Run one step of the engine core and return the outputs for its callers."""
         outputs = self.engine_core.get_output()
         iteration_stats = IterationStats() if self.log_stats else None

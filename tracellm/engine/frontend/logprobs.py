@@ -87,6 +87,7 @@ class LogprobsProcessor:
     ) -> LogprobsProcessor:
         """Create the processor for a request; without a tokenizer, tokens get no text."""
         params = request.sampling_params
+        assert params is not None, "pooling has no log probabilities"
         return cls(tokenizer, params.logprobs, params.prompt_logprobs)
 
     def update_from_output(self, output: EngineCoreOutput) -> None:

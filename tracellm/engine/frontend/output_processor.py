@@ -1,24 +1,26 @@
 """Output side of the front end: from the engine core's outputs to the `RequestOutput`s that callers see.
 
 Adds what the engine core does not compute: text, stop strings, log probabilities by token, statistics. A `RequestState`
-exists for each unfinished request, from `add_request` to its last output. `LLMEngine` gets the outputs returned by
+exists for each unfinished request, from `add_request` to its last output, and
+a `PoolingRequestState` (pooling.py) for one to a pooling model. `LLMEngine` gets the outputs returned by
 `process_outputs`; under `AsyncLLM` each request has a queue, a `RequestOutputCollector`.
 
-vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, pooling, LoRA, OpenTelemetry.
+vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, LoRA, OpenTelemetry.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
 from tracellm.engine.frontend.logprobs import LogprobsProcessor
-from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.frontend.output_collector import RequestOutputCollector
+from tracellm.engine.frontend.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
+from tracellm.engine.frontend.pooling import PoolingRequestState
 from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from tracellm.engine.metrics.stats import IterationStats, RequestStateStats
 from tracellm.engine.sample.sampling_params import RequestOutputKind
@@ -26,54 +28,14 @@ from tracellm.engine.sample.sampling_params import RequestOutputKind
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["OutputProcessor", "OutputProcessorOutput", "RequestOutputCollector", "RequestState"]
-
-
-class RequestOutputCollector:
-    """Queue of one request's outputs under `AsyncLLM`, holding at most one entry.
-
-    The output handler puts outputs in as they come, `AsyncLLM.generate` takes them out. Outputs not yet taken are
-    merged, so a slow reader costs no more memory than its text. Used from one event loop only.
-    """
-
-    def __init__(self, output_kind: RequestOutputKind) -> None:
-        self.aggregate = output_kind is RequestOutputKind.DELTA
-        """True if outputs add to each other; otherwise a later output contains all of an earlier one."""
-        self.output: RequestOutput | Exception | None = None
-        self.ready = asyncio.Event()
-        self._positions: dict[int, int] = {}
-        """Positions of the completions in `output`; see `RequestOutput.add`."""
-
-    def put(self, output: RequestOutput | Exception) -> None:
-        """Add an output and wake the reader. An error replaces what is there, and nothing replaces an error."""
-        if isinstance(self.output, RequestOutput) and isinstance(output, RequestOutput):
-            self.output.add(output, self.aggregate, self._positions)
-        elif not isinstance(self.output, Exception):
-            self.output = output
-            if isinstance(output, RequestOutput):
-                self._positions = output.positions()
-        self.ready.set()
-
-    async def get(self) -> RequestOutput:
-        """Wait for the next output and take it. Raises a queued error."""
-        while (output := self.get_nowait()) is None:
-            await self.ready.wait()
-        return output
-
-    def get_nowait(self) -> RequestOutput | None:
-        """Take the next output, or return None. Raises a queued error."""
-        output, self.output = self.output, None
-        self.ready.clear()
-        if isinstance(output, Exception):
-            raise output
-        return output
+__all__ = ["OutputProcessor", "OutputProcessorOutput", "RequestState"]
 
 
 @dataclass
 class OutputProcessorOutput:
     """Result of `OutputProcessor.process_outputs`."""
 
-    request_outputs: list[RequestOutput]
+    request_outputs: list[RequestOutput | PoolingRequestOutput[Any]]
     """Outputs of the requests without a queue."""
     reqs_to_abort: list[str]
     """Requests that ended here, by a stop string or an error, and still run in the engine core."""
@@ -134,6 +96,7 @@ class RequestState:
             queue: queue for the outputs, under `AsyncLLM`.
         """
         params = request.sampling_params
+        assert params is not None, "the state of a request for pooling is a PoolingRequestState"
         if not params.detokenize:
             tokenizer = None
         return cls(
@@ -149,6 +112,23 @@ class RequestState:
             request_index=request_index,
             queue=queue,
         )
+
+    def update(self, output: EngineCoreOutput) -> tuple[RequestOutput | None, FinishReason | None]:
+        """Return the caller's output, if there is one now, and the finish reason, if the request ends.
+
+        Raises:
+            InvalidRequestError: the request failed in the engine core and has a queue.
+        """
+        self.is_prefilling = False
+        self.num_cached_tokens = output.num_cached_tokens
+        finish_reason, stop_reason = output.finish_reason, output.stop_reason
+        if finish_reason is FinishReason.ERROR and self.queue is not None:
+            raise InvalidRequestError(str(stop_reason))
+        stop_string = self.detokenizer.update(output.new_token_ids, finish_reason is FinishReason.STOP)
+        if stop_string is not None:
+            finish_reason, stop_reason = FinishReason.STOP, stop_string
+        self.logprobs_processor.update_from_output(output)
+        return self.make_request_output(output.new_token_ids, finish_reason, stop_reason), finish_reason
 
     def make_request_output(
         self, new_token_ids: list[int], finish_reason: FinishReason | None, stop_reason: int | str | None
@@ -204,7 +184,7 @@ class OutputProcessor:
     def __init__(self, tokenizer: PreTrainedTokenizerFast | None, log_stats: bool) -> None:
         self.tokenizer = tokenizer
         self.log_stats = log_stats
-        self.request_states: dict[str, RequestState] = {}
+        self.request_states: dict[str, RequestState | PoolingRequestState] = {}
         self.parent_requests: dict[str, ParentRequest] = {}
 
     def get_num_unfinished_requests(self) -> int:
@@ -232,8 +212,12 @@ class OutputProcessor:
         duplicates = {request.request_id, request_id} & self.request_states.keys()
         if duplicates or self.parent_requests.get(request_id, parent_req) is not parent_req:
             raise InvalidRequestError(f"A request with the id {request_id!r} is running; ids must be unique.")
-        self.request_states[request.request_id] = RequestState.from_new_request(
-            self.tokenizer, request, prompt, self.log_stats, parent_req, request_index, queue
+        self.request_states[request.request_id] = (
+            PoolingRequestState(request, self.log_stats, queue)
+            if request.pooling_params is not None
+            else RequestState.from_new_request(
+                self.tokenizer, request, prompt, self.log_stats, parent_req, request_index, queue
+            )
         )
         if parent_req is not None:
             self.parent_requests[parent_req.request_id] = parent_req
@@ -298,7 +282,7 @@ class OutputProcessor:
             engine_core_timestamp: end of the step on the engine core's monotonic clock, in seconds.
             iteration_stats: statistics to fill; needs the timestamp and `log_stats`.
         """
-        request_outputs: list[RequestOutput] = []
+        request_outputs: list[RequestOutput | PoolingRequestOutput[Any]] = []
         reqs_to_abort: list[str] = []
         for output in engine_core_outputs:
             state = self.request_states.get(output.request_id)
@@ -309,7 +293,7 @@ class OutputProcessor:
                 if iteration_stats is not None and not failed:  # a failed request got no token to count
                     assert engine_core_timestamp is not None
                     self._update_stats_from_output(state, output, engine_core_timestamp, iteration_stats)
-                request_output, finish_reason = self._process_output(state, output)
+                request_output, finish_reason = state.update(output)
             except Exception as error:
                 if state.queue is None:
                     raise
@@ -331,26 +315,7 @@ class OutputProcessor:
                 self._update_stats_from_finished(state, finish_reason, iteration_stats)
         return OutputProcessorOutput(request_outputs, reqs_to_abort)
 
-    def _process_output(
-        self, state: RequestState, output: EngineCoreOutput
-    ) -> tuple[RequestOutput | None, FinishReason | None]:
-        """Return the caller's output, if there is one now, and the finish reason, if the request ends.
-
-        Raises:
-            InvalidRequestError: the request failed in the engine core and has a queue.
-        """
-        state.is_prefilling = False
-        state.num_cached_tokens = output.num_cached_tokens
-        finish_reason, stop_reason = output.finish_reason, output.stop_reason
-        if finish_reason is FinishReason.ERROR and state.queue is not None:
-            raise InvalidRequestError(str(stop_reason))
-        stop_string = state.detokenizer.update(output.new_token_ids, finish_reason is FinishReason.STOP)
-        if stop_string is not None:
-            finish_reason, stop_reason = FinishReason.STOP, stop_string
-        state.logprobs_processor.update_from_output(output)
-        return state.make_request_output(output.new_token_ids, finish_reason, stop_reason), finish_reason
-
-    def _fail(self, state: RequestState, error: Exception, finished: bool) -> list[str]:
+    def _fail(self, state: RequestState | PoolingRequestState, error: Exception, finished: bool) -> list[str]:
         """End a request and its siblings by an error. Returns those that still run in the engine core."""
         assert state.queue is not None
         state.queue.put(error)
@@ -361,7 +326,11 @@ class OutputProcessor:
         return [request_id for request_id in removed if request_id != state.request_id or not finished]
 
     def _update_stats_from_output(
-        self, state: RequestState, output: EngineCoreOutput, timestamp: float, iteration_stats: IterationStats
+        self,
+        state: RequestState | PoolingRequestState,
+        output: EngineCoreOutput,
+        timestamp: float,
+        iteration_stats: IterationStats,
     ) -> None:
         assert state.stats is not None
         iteration_stats.update_from_output(
@@ -369,7 +338,7 @@ class OutputProcessor:
         )
 
     def _update_stats_from_finished(
-        self, state: RequestState, finish_reason: FinishReason, iteration_stats: IterationStats
+        self, state: RequestState | PoolingRequestState, finish_reason: FinishReason, iteration_stats: IterationStats
     ) -> None:
         assert state.stats is not None
         iteration_stats.update_from_finished_request(

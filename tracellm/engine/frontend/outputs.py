@@ -1,21 +1,33 @@
 """Results of a request: `RequestOutput`, with one `CompletionOutput` for each of its `n` completions.
 
-The `OutputProcessor` makes them; `LLM.generate` returns them, `AsyncLLM.generate` yields them.
+The `OutputProcessor` makes them; `LLM.generate` returns them, `AsyncLLM.generate` yields them. A request to a pooling
+model has a `PoolingRequestOutput` instead.
 
-vLLM: vllm/outputs.py. Left out: pooling. Fields of unsupported features (LoRA, encoders, KV transfer) are None.
+vLLM: vllm/outputs.py. Left out: classification. Fields of unsupported features (LoRA, encoders, KV transfer) are None.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tracellm.engine.frontend.logprobs import PromptLogprobs, SampleLogprobs
     from tracellm.engine.metrics.stats import RequestStateStats
 
-__all__ = ["CompletionOutput", "RequestOutput"]
+__all__ = [
+    "CompletionOutput",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
+    "PoolingOutput",
+    "PoolingRequestOutput",
+    "RequestOutput",
+    "ScoringOutput",
+    "ScoringRequestOutput",
+]
 
 
 @dataclass(repr=False)
@@ -116,3 +128,95 @@ def _extend(completion: CompletionOutput, new: CompletionOutput) -> None:
     completion.cumulative_logprob = new.cumulative_logprob
     completion.finish_reason = new.finish_reason
     completion.stop_reason = new.stop_reason
+
+
+@dataclass(eq=False)
+class PoolingOutput:
+    """Result of pooling."""
+
+    data: Tensor
+    """float32 [values], or [tokens, values] of the task `token_embed`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PoolingOutput) and self.data.equal(other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass
+class EmbeddingOutput:
+    """Embedding of a prompt."""
+
+    embedding: list[float]
+
+    @classmethod
+    def from_base(cls, pooling_output: PoolingOutput) -> EmbeddingOutput:
+        """Convert the result of pooling.
+
+        Raises:
+            ValueError: it is not one vector.
+        """
+        if pooling_output.data.ndim != 1:
+            raise ValueError("pooled_data should be a 1-D embedding vector")
+        return cls(pooling_output.data.tolist())
+
+    @property
+    def hidden_size(self) -> int:
+        """Number of values."""
+        return len(self.embedding)
+
+    def __repr__(self) -> str:
+        return f"EmbeddingOutput(hidden_size={self.hidden_size})"
+
+
+@dataclass
+class ScoringOutput:
+    """Similarity of two texts."""
+
+    score: float
+
+    @classmethod
+    def from_base(cls, pooling_output: PoolingOutput) -> ScoringOutput:
+        """Convert a result of one value.
+
+        Raises:
+            ValueError: it has more.
+        """
+        data = pooling_output.data.squeeze()
+        if data.ndim != 0:
+            raise ValueError("pooled_data should be a scalar score")
+        return cls(data.item())
+
+
+_O = TypeVar("_O")
+
+
+@dataclass
+class PoolingRequestOutput(Generic[_O]):
+    """A request to a pooling model, and its result."""
+
+    request_id: str
+    outputs: _O
+    """`PoolingOutput`, or of the subclasses an `EmbeddingOutput` or a `ScoringOutput`."""
+    prompt_token_ids: list[int]
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache."""
+    finished: bool
+
+
+class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
+    """A request and its embedding."""
+
+    @classmethod
+    def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> EmbeddingRequestOutput:
+        """Convert the output of a request. Raises `ValueError` if the result is not one vector."""
+        return cls(**(vars(output) | {"outputs": EmbeddingOutput.from_base(output.outputs)}))
+
+
+class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
+    """Two requests and the similarity of their prompts."""
+
+    @classmethod
+    def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> ScoringRequestOutput:
+        """Convert an output of one value. Raises `ValueError` if it has more."""
+        return cls(**(vars(output) | {"outputs": ScoringOutput.from_base(output.outputs)}))

@@ -1,8 +1,8 @@
-"""Input side of the front end: from a prompt and its sampling parameters to an `EngineCoreRequest`.
+"""Input side of the front end: from a prompt and its sampling or pooling parameters to an `EngineCoreRequest`.
 
 Rejects a request that cannot be served before the engine core gets it.
 
-vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA.
+vLLM: vllm/v1/engine/processor.py::Processor. Left out: LoRA.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from tracellm.engine.config.validation import is_a
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.preprocess import InputPreprocessor, PromptType, TokenInputs
 from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.pool.pooling_params import PoolingParams
+from tracellm.engine.pool.tasks import get_supported_tasks
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ __all__ = ["Processor"]
 
 
 class Processor:
-    """Makes requests: tokenizes and validates prompts, completes sampling parameters. Used by both engines."""
+    """Makes requests: tokenizes and validates prompts, completes parameters. Used by both engines."""
 
     def __init__(self, vllm_config: VllmConfig, tokenizer: PreTrainedTokenizerFast | None) -> None:
         self.vllm_config = vllm_config
@@ -38,12 +40,13 @@ class Processor:
         self.generation_config_fields = self.model_config.try_get_generation_config()
         self.tokenizer = tokenizer
         self.input_preprocessor = InputPreprocessor(self.model_config, tokenizer)
+        self.supported_tasks = get_supported_tasks(vllm_config)
 
     def process_inputs(
         self,
         request_id: str,
         prompt: PromptType,
-        params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         arrival_time: float | None = None,
         priority: int = 0,
         trace_headers: Mapping[str, str] | None = None,
@@ -62,18 +65,21 @@ class Processor:
         eos_token_id = self.input_preprocessor.get_eos_token_id()
         self._validate_model_input(inputs)
 
-        sampling_params = params.clone()
-        if sampling_params.max_tokens is None:
-            sampling_params.max_tokens = self.model_config.max_model_len - len(inputs["prompt_token_ids"])
-        sampling_params.update_from_generation_config(self.generation_config_fields, eos_token_id)
-        if self.tokenizer is not None:
-            sampling_params.update_from_tokenizer(self.tokenizer)
+        params = params.clone()
+        if isinstance(params, PoolingParams):
+            params.verify(str(params.task), self.model_config)
+        else:
+            if params.max_tokens is None:
+                params.max_tokens = self.model_config.max_model_len - len(inputs["prompt_token_ids"])
+            params.update_from_generation_config(self.generation_config_fields, eos_token_id)
+            if self.tokenizer is not None:
+                params.update_from_tokenizer(self.tokenizer)
         return EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=inputs["prompt_token_ids"],
             mm_features=cast("list[MultiModalFeatureSpec] | None", inputs.get("mm_features")),
-            sampling_params=sampling_params,
-            pooling_params=None,
+            sampling_params=params if isinstance(params, SamplingParams) else None,
+            pooling_params=params if isinstance(params, PoolingParams) else None,
             eos_token_id=eos_token_id,
             arrival_time=time.time() if arrival_time is None else arrival_time,
             lora_request=None,
@@ -83,20 +89,30 @@ class Processor:
             trace_headers=trace_headers,
         )
 
-    def _get_max_length(self, params: SamplingParams) -> int | None:
+    def _get_max_length(self, params: SamplingParams | PoolingParams) -> int | None:
         """Return the number of tokens to truncate the prompt to, or None."""
         limit = self.model_config.max_model_len
         requested = params.truncate_prompt_tokens
         if requested is not None and requested > limit:
             raise InvalidRequestError(
-                f"SamplingParams: `truncate_prompt_tokens` must be at most {limit}, the model's length "
+                f"{type(params).__name__}: `truncate_prompt_tokens` must be at most {limit}, the model's length "
                 f"(`max_model_len`); got {requested}."
             )
         return limit if requested == -1 else requested
 
-    def _validate_params(self, params: SamplingParams) -> None:
+    def _validate_params(self, params: SamplingParams | PoolingParams) -> None:
+        """Check the parameters against the model. The words about tasks are those of later versions of vLLM."""
+        if isinstance(params, PoolingParams):
+            if "generate" in self.supported_tasks:
+                raise InvalidRequestError("This model does not support pooling: it was loaded to generate.")
+            if params.task not in self.supported_tasks:
+                supported = list(self.supported_tasks)
+                raise InvalidRequestError(f"Unsupported task: {params.task!r} Supported tasks: {supported}")
+            return
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"Sampling parameters must be a SamplingParams, got {type(params).__name__}.")
+        if "generate" not in self.supported_tasks:
+            raise InvalidRequestError("This model does not support generation: it was loaded for pooling.")
         self._validate_logprobs(params)
         self._validate_token_ids(params)
         self.validate_structured_output(params)
@@ -181,7 +197,7 @@ class Processor:
                     f"this model has the ids 0 to {vocab_size - 1}."
                 )
         limit = self.model_config.max_model_len
-        if len(token_ids) >= limit:
+        if len(token_ids) >= limit + ("generate" not in self.supported_tasks):  # pooling adds no token
             output = "" if len(token_ids) > limit else "plus the number of requested output tokens (at least 1) "
             raise InvalidRequestError(
                 f"The decoder prompt (length {len(token_ids)}) {output}is longer than the maximum model length of "

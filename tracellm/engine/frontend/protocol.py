@@ -8,7 +8,7 @@ vLLM: vllm/engine/protocol.py::EngineClient, which is abstract, as it has severa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.config.tokenizer import load_complete_tokenizer
@@ -110,9 +110,3 @@ class EngineClient:
     def prometheus_registry(self) -> CollectorRegistry | None:
         """Metrics to serve at /metrics; None without statistics."""
         return None if self.logger_manager is None else self.logger_manager.prometheus_registry
-
-    def encode(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise an error: tracellm runs no embedding models."""
-        raise EngineError(
-            "AsyncLLM.encode is for embedding models, which tracellm does not run, but vLLM does: use `generate`."
-        )

@@ -3,7 +3,7 @@
 An `EngineCoreRequest` goes in (LLMEngine -> client -> EngineCore), and every step returns `EngineCoreOutputs`. They are
 msgspec structs of plain values and arrays. Between processes a struct is encoded as the list of its fields
 (serial_utils.py), so the structs have all fields of vLLM 0.11.1 in its order. Fields for features that tracellm lacks
-(LoRA, pooling) can only be None.
+(LoRA) can only be None.
 
 vLLM: vllm/v1/engine/__init__.py. Left out: the messages that reconfigure data parallelism.
 """
@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from tracellm.engine.metrics.stats import SchedulerStats
-from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
+from tracellm.engine.multimodal.inputs import Array, MultiModalFeatureSpec
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
@@ -57,10 +58,10 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     """vLLM allows None, for a prompt of embeddings."""
     mm_features: list[MultiModalFeatureSpec] | None
     """Images and sounds of the prompt, in its order; None without any."""
-    sampling_params: SamplingParams
-    """vLLM allows None, for pooling."""
-    pooling_params: None
-    """For pooling."""
+    sampling_params: SamplingParams | None
+    """None for pooling."""
+    pooling_params: PoolingParams | None
+    """None for generation."""
     eos_token_id: int | None
     """The model's end-of-sequence token, or None if the tokenizer has none."""
     arrival_time: float
@@ -81,6 +82,21 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     """Lower runs earlier; used only by the `priority` scheduling policy."""
     trace_headers: Mapping[str, str] | None = None
     """W3C trace context (`traceparent`, `tracestate`) of the caller, or None."""
+
+    @property
+    def params(self) -> SamplingParams | PoolingParams:
+        """Parameters of either kind."""
+        params = self.sampling_params or self.pooling_params
+        assert params is not None, "a request has either"
+        return params
+
+    @property
+    def max_tokens(self) -> int:
+        """Maximum number of tokens to generate; 0 for pooling."""
+        if self.sampling_params is None:
+            return 0
+        assert self.sampling_params.max_tokens is not None, "set by the Processor"
+        return self.sampling_params.max_tokens
 
 
 class EngineCoreEventType(enum.IntEnum):
@@ -116,8 +132,8 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     """One row per new token, or None if not requested."""
     new_prompt_logprobs_tensors: LogprobsTensors | None = None
     """Log probabilities of the prompt's tokens from the second on, sent once with the first new token."""
-    pooling_output: None = None
-    """For pooling."""
+    pooling_output: Array | None = None
+    """Result of pooling, a tensor: float32 [values] or [tokens, values], on the host."""
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop token or stop string, or None for the end-of-sequence token and other reasons. With

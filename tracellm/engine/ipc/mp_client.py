@@ -329,11 +329,13 @@ class MPClient(EngineCoreClient):
 
     def _validate(self, request: EngineCoreRequest) -> None:
         """Refuse what `EngineCore.preprocess_add_request` would refuse."""
-        max_tokens = request.sampling_params.max_tokens
-        assert max_tokens is not None, "set by the Processor"
         assert self.kv_cache_config is not None
         check_request_fits(
-            request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
+            request.request_id,
+            len(request.prompt_token_ids),
+            request.max_tokens,
+            self.vllm_config,
+            self.kv_cache_config,
         )
 
     def _without_aborted(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:

@@ -3,7 +3,7 @@
 A `CachedRequestState` has the state of one request, from its first step to its end. `InputBatch` holds the requests of
 the current step, one row each, in arrays from which a step's inputs are gathered without a loop over tokens.
 
-vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, pooling, speculative tokens.
+vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, speculative tokens.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ import torch
 
 from tracellm.engine.core.sched.output import NewRequestData
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
+from tracellm.engine.pool.metadata import PoolingMetadata
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.logits_processor import BatchUpdate, LogitsProcessors
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampling_params import SamplingParams, SamplingType
@@ -29,7 +31,8 @@ class CachedRequestState:
 
     req_id: str
     prompt_token_ids: list[int]
-    sampling_params: SamplingParams
+    sampling_params: SamplingParams | None
+    """None for pooling."""
     generator: torch.Generator | None
     """Generator of a request with a seed, or None."""
     block_ids: tuple[list[int], ...]
@@ -43,13 +46,15 @@ class CachedRequestState:
     """int64 [3, prompt]: positions of the prompt's tokens in three dimensions, for models that have them."""
     mrope_position_delta: int = 0
     """Distance of a generated token's position, the same in all dimensions, from its index."""
+    pooling_params: PoolingParams | None = None
+    """None for generation."""
 
     @classmethod
     def from_new_request(cls, new: NewRequestData, device: torch.device) -> "CachedRequestState":
         """Make the state of a newly scheduled request, with its generator on the device."""
         params = new.sampling_params
         generator = None
-        if params.seed is not None and params.sampling_type == SamplingType.RANDOM_SEED:
+        if params is not None and params.seed is not None and params.sampling_type == SamplingType.RANDOM_SEED:
             generator = torch.Generator(device).manual_seed(params.seed)
         return cls(
             req_id=new.req_id,
@@ -59,6 +64,7 @@ class CachedRequestState:
             block_ids=tuple(list(blocks) for blocks in new.block_ids),
             num_computed_tokens=new.num_computed_tokens,
             mm_features=new.mm_features,
+            pooling_params=new.pooling_params,
         )
 
     @property
@@ -89,8 +95,10 @@ class InputBatch:
         block_sizes: Sequence[int],
         vocab_size: int,
         device: torch.device,
+        is_pooling_model: bool = False,
     ) -> None:
         """Make an empty batch; `block_sizes` has the tokens per block of each KV cache group."""
+        self.is_pooling_model = is_pooling_model
         self.vocab_size = vocab_size
         self.req_ids: list[str] = []
         """Request ids by row. Between `remove_request` and `condense` a row can be stale."""
@@ -194,6 +202,9 @@ class InputBatch:
 
     def refresh_metadata(self) -> None:
         """Update `sampling_metadata` and the logits processors for the step, from the rows that changed."""
+        if self.is_pooling_model:
+            self._changed_rows.clear()
+            return
         if not self._changed_rows:
             self.logitsprocs.update_state(None)
             return
@@ -201,8 +212,8 @@ class InputBatch:
         for row in sorted(self._changed_rows):
             if row < self.num_reqs:
                 request = self._requests[row]
-                self._set_sampling_params(row, request)
-                update.added.append((row, request.sampling_params, request.output_token_ids))
+                params = self._set_sampling_params(row, request)
+                update.added.append((row, params, request.output_token_ids))
             else:
                 self._clear_sampling_params(row)
                 update.removed.append(row)
@@ -210,9 +221,10 @@ class InputBatch:
         self.logitsprocs.update_state(update)
         self.sampling_metadata = self._make_sampling_metadata()
 
-    def _set_sampling_params(self, row: int, request: CachedRequestState) -> None:
-        """Store the sampling parameters of the request that is now in `row`."""
+    def _set_sampling_params(self, row: int, request: CachedRequestState) -> SamplingParams:
+        """Store the sampling parameters of the request that is now in `row`, and return them."""
         params = request.sampling_params
+        assert params is not None, "all requests of a batch are for generation, or none is"
         self._clear_sampling_params(row)
         self.temperature.set(row, params.temperature)
         self.top_p.set(row, params.top_p)
@@ -232,6 +244,7 @@ class InputBatch:
             self.num_logprobs[row] = self.vocab_size if params.logprobs == -1 else params.logprobs
         if params.bad_words_token_ids:
             self.bad_words_token_ids[row] = params.bad_words_token_ids
+        return params
 
     def _clear_sampling_params(self, row: int) -> None:
         """Remove what only some rows have; the columns of an unused row are never read."""
@@ -240,6 +253,13 @@ class InputBatch:
         self.generators.pop(row, None)
         self.num_logprobs.pop(row, None)
         self.bad_words_token_ids.pop(row, None)
+
+    def get_pooling_metadata(self) -> PoolingMetadata:
+        """Return the pooling parameters of all rows, all of which are for pooling."""
+        return PoolingMetadata(
+            prompt_lens=torch.tensor([len(request.prompt_token_ids) for request in self._requests]),
+            pooling_params=[params for request in self._requests if (params := request.pooling_params) is not None],
+        )
 
     def _make_sampling_metadata(self) -> SamplingMetadata:
         """Return the sampling parameters of all rows; only tensors that changed are sent to the device."""

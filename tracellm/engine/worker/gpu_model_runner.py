@@ -48,6 +48,7 @@ from tracellm.engine.worker.model_runner_output import (
     ModelRunnerOutput,
     SamplerOutput,
 )
+from tracellm.engine.worker.pooling import make_pooling_output
 from tracellm.engine.worker.prompt_logprobs import PromptLogprobs
 
 __all__ = ["GPUModelRunner"]
@@ -64,6 +65,7 @@ class GPUModelRunner:
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.device = device
+        self.is_pooling_model = vllm_config.model_config.pooler_config is not None
         self.ops = make_ops(vllm_config.ops_choice.name)
         self.pp_group = get_pp_group()
         limits = vllm_config.scheduler_config
@@ -125,7 +127,7 @@ class GPUModelRunner:
     def profile_run(self) -> None:
         """Run the largest possible step without a KV cache, and sample at random, to measure its peak memory."""
         hidden_states = self._dummy_run(self.max_num_tokens)
-        if isinstance(hidden_states, Tensor):
+        if isinstance(hidden_states, Tensor) and not self.is_pooling_model:
             logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
             generator = torch.Generator(self.device)  # not that of the requests, whose tokens must not depend on it
             sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
@@ -161,6 +163,7 @@ class GPUModelRunner:
                 block_sizes=[group.kv_cache_spec.block_size for group in self.kv_cache_groups],
                 vocab_size=self.model_config.get_vocab_size(),
                 device=self.device,
+                is_pooling_model=self.is_pooling_model,
             )
         self.attn_metadata_builders = attn_utils.init_attn_backend(self.model, kv_cache_config)
         self.kv_caches = attn_utils.init_kv_cache(self.model, kv_cache_config, self.device)
@@ -189,7 +192,8 @@ class GPUModelRunner:
         """Compute one step as planned, up to the logits, from the previous pipeline stage's results if there is one.
 
         Returns:
-            None if `sample_tokens` must follow; results for the next stage; the empty output of a step without tokens.
+            None if `sample_tokens` must follow; results for the next stage; the output of a step without tokens, or of
+            a pooling model.
         """
         if self.inputs_copied is not None:
             self.inputs_copied.synchronize()  # from here on the host's side of the buffers may be overwritten
@@ -207,6 +211,8 @@ class GPUModelRunner:
             )
         if isinstance(hidden_states, IntermediateTensors):
             return hidden_states
+        if self.is_pooling_model:
+            return self._pool(hidden_states, inputs)
         logits = self.model.compute_logits(hidden_states[inputs.logits_indices])
         self.execute_model_state = ExecuteModelState(inputs, logits, hidden_states)
         return None
@@ -387,6 +393,12 @@ class GPUModelRunner:
         given = {name: value for name, value in further.items() if value is not None}
         output: Tensor | IntermediateTensors = self.model(input_ids, positions, **given)
         return output
+
+    def _pool(self, hidden_states: Tensor, inputs: PreparedInputs) -> ModelRunnerOutput:
+        """Pool the hidden states [T, hidden] of each request whose prompt is complete after the step."""
+        metadata = self.input_batch.get_pooling_metadata()
+        metadata.build_pooling_cursor(inputs.num_scheduled_tokens.tolist(), hidden_states.device)
+        return make_pooling_output(self.input_batch, self.model.pooler(hidden_states, metadata), inputs.sampling_rows)
 
     # -- a step: sampling ---------------------------------------------------------------------------------------------
     @torch.inference_mode()

@@ -122,7 +122,7 @@ class Worker:
         """Compute one step between the pipeline's neighbours; see `GPUModelRunner.execute_model`.
 
         Returns:
-            None if `sample_tokens` must follow, or the empty output of a step without tokens.
+            None if `sample_tokens` must follow; the output of a step without tokens, or of a pooling model.
 
         Raises:
             EngineError: the memory cannot hold the step's activations.

@@ -3,7 +3,7 @@
 In a request's life: the end of every step. The sampler makes a `SamplerOutput`, still on the device; the model runner
 copies it to the host and makes a `ModelRunnerOutput`.
 
-vLLM: vllm/v1/outputs.py. Left out: draft tokens, pooling, KV connectors; added: `logits_shape`, `errors`.
+vLLM: vllm/v1/outputs.py. Left out: draft tokens, KV connectors; added: `logits_shape`, `errors`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ class ModelRunnerOutput:
     logits_shape: tuple[int, int]
     """Number of requests and vocabulary size."""
     errors: dict[str, str] = field(default_factory=dict)
-    """Error messages of requests for which no token could be sampled; these requests end."""
+    """Error messages of requests without a token or a result; these requests end."""
+    pooler_output: list[Tensor | None] = field(default_factory=list)
+    """Result of pooling for each request, float32, on the host; None while its prompt is not complete. Empty if the
+    model generates."""
 
 
 class AsyncModelRunnerOutput(ABC):

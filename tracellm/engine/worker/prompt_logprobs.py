@@ -33,7 +33,7 @@ class PromptLogprobs:
 
     def add_request(self, new: NewRequestData) -> None:
         """Begin those of a new request, if it wants them; -1 asks for the whole vocabulary at each position."""
-        if (num_logprobs := new.sampling_params.prompt_logprobs) is not None:
+        if new.sampling_params is not None and (num_logprobs := new.sampling_params.prompt_logprobs) is not None:
             num_logprobs = self.vocab_size if num_logprobs == -1 else num_logprobs
             self.in_progress[new.req_id] = InProgressPromptLogprobs(new.prompt_token_ids, num_logprobs)
 

@@ -47,6 +47,7 @@ VLLM_MODULES = {
     "tracellm.engine.model_executor.models.*": "vllm.model_executor.models.*",
     "tracellm.engine.model_executor.model_loader.default_loader": "vllm.model_executor.model_loader.default_loader",
     "tracellm.engine.ipc.mp_client": "vllm.v1.engine.core_client",
+    "tracellm.engine.frontend.output_collector": "vllm.v1.engine.output_processor",
     "tracellm.engine.frontend.output_processor": "vllm.v1.engine.output_processor",
     "tracellm.engine.frontend.parallel_sampling": "vllm.v1.engine.parallel_sampling",
     "tracellm.engine.frontend.preprocess": "vllm.inputs.preprocess",

@@ -27,7 +27,7 @@ _ENTRIES = {
         *ours_only("request", "frontend.async_llm:AsyncLLM", "_add_request"),
         *vllm_only("request", "v1.engine.output_processor:OutputProcessor", "add_request"),
         *plain("request", _OUTPUTS, "process_outputs", "abort_requests", "propagate_error"),
-        *plain("request", "frontend.output_processor:RequestOutputCollector", "put"),
+        *plain("request", "frontend.output_collector:RequestOutputCollector", "put"),
     ),
     "steps": (
         *ours_only("step", "core.core:EngineCore", "step_fn"),

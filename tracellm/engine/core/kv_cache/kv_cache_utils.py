@@ -508,7 +508,7 @@ def check_request_fits(
     Args:
         request_id: for the message.
         num_prompt_tokens: length of its prompt.
-        max_tokens: the most tokens it may generate.
+        max_tokens: the most tokens it may generate; 0 for pooling.
         vllm_config: for `max_model_len` and the token limits of a step.
         kv_cache_config: the number of blocks, and the groups that share them.
 
@@ -517,6 +517,7 @@ def check_request_fits(
     """
     groups, num_gpu_blocks = kv_cache_config.kv_cache_groups, kv_cache_config.num_blocks
     num_tokens = min(num_prompt_tokens + max_tokens, vllm_config.model_config.max_model_len) - 1
+    num_tokens = max(num_tokens, num_prompt_tokens)
     needed, usable = get_num_blocks_alone(groups, num_prompt_tokens, num_tokens, vllm_config), num_gpu_blocks - 1
     if needed > usable:
         raise InvalidRequestError(

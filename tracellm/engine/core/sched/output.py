@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tracellm.engine.core.request import Request
 from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason
 from tracellm.engine.multimodal.inputs import MultiModalFeatureSpec
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -27,18 +28,21 @@ __all__ = ["CachedRequestData", "GrammarOutput", "NewRequestData", "SchedulerOut
 class NewRequestData:
     """A request that is scheduled for the first time.
 
-    vLLM: vllm/v1/core/sched/output.py::NewRequestData. Left out: pooling, LoRA, prompt embeddings.
+    vLLM: vllm/v1/core/sched/output.py::NewRequestData. Left out: LoRA, prompt embeddings.
     """
 
     req_id: str
     prompt_token_ids: list[int]
     mm_features: list[MultiModalFeatureSpec]
     """Images and sounds of the prompt, in its order."""
-    sampling_params: SamplingParams
+    sampling_params: SamplingParams | None
+    """None for pooling."""
     block_ids: tuple[list[int], ...]
     """All its blocks, one list per KV cache group."""
     num_computed_tokens: int
     """Tokens found in the prefix cache."""
+    pooling_params: PoolingParams | None = None
+    """None for generation."""
 
     @classmethod
     def from_request(cls, request: Request, block_ids: tuple[list[int], ...]) -> NewRequestData:
@@ -50,6 +54,7 @@ class NewRequestData:
             sampling_params=request.sampling_params,
             block_ids=block_ids,
             num_computed_tokens=request.num_computed_tokens,
+            pooling_params=request.pooling_params,
         )
 
 

@@ -363,6 +363,7 @@ class Scheduler(EncoderInputScheduler):
         outputs: dict[int, list[EngineCoreOutput]] = {}
         stopped_reqs: set[Request] = set()
         errors, logprobs = model_runner_output.errors, model_runner_output.logprobs
+        pooler_outputs = model_runner_output.pooler_output
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
             if request is None:
@@ -373,16 +374,20 @@ class Scheduler(EncoderInputScheduler):
                 continue
             index = model_runner_output.req_id_to_index[request_id]
             new_token_ids = model_runner_output.sampled_token_ids[index]
-            if not new_token_ids:
+            pooler_output = pooler_outputs[index] if pooler_outputs else None
+            if pooler_output is not None:
+                stopped = check_stop(request, self.max_model_len, pooler_output)
+            elif new_token_ids:
+                new_token_ids, stopped = self._update_request_with_output(request, new_token_ids)
+            else:
                 continue
-            new_token_ids, stopped = self._update_request_with_output(request, new_token_ids)
             if stopped:
                 self._free_request(request)
                 stopped_reqs.add(request)
             if self.structured_output_manager.should_advance(request):
                 self.structured_output_manager.accept_tokens(request, new_token_ids)
             new_logprobs = None
-            if logprobs is not None and request.sampling_params.logprobs is not None:
+            if logprobs is not None and request.sampling_params and request.sampling_params.logprobs is not None:
                 new_logprobs = logprobs.slice(index, index + 1)
             outputs.setdefault(request.client_index, []).append(
                 EngineCoreOutput(
@@ -390,6 +395,7 @@ class Scheduler(EncoderInputScheduler):
                     new_token_ids=new_token_ids,
                     new_logprobs=new_logprobs,
                     new_prompt_logprobs_tensors=model_runner_output.prompt_logprobs_dict.get(request_id),
+                    pooling_output=pooler_output,
                     finish_reason=request.get_finished_reason() if stopped else None,
                     stop_reason=request.stop_reason,
                     events=request.take_events(),

@@ -2,23 +2,34 @@
 
 `Scheduler.update_from_output` calls both.
 
-vLLM: vllm/v1/core/sched/utils.py. Left out: pooling.
+vLLM: vllm/v1/core/sched/utils.py.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.ipc.messages import EngineCoreOutput
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = ["check_stop", "make_failed_output"]
 
 
-def check_stop(request: Request, max_model_len: int) -> bool:
-    """Return whether the last token ended the request; if so, set its status and stop reason.
+def check_stop(request: Request, max_model_len: int, pooler_output: Tensor | None = None) -> bool:
+    """Return whether the last token, or the result of pooling, ended the request; if so, set status and stop reason.
 
     Stop strings are found later, in the text, by the front half's detokenizer.
 
     vLLM: vllm/v1/core/sched/utils.py::check_stop.
     """
+    if pooler_output is not None:
+        request.status = RequestStatus.FINISHED_STOPPED
+        return True
     sampling_params = request.sampling_params
+    assert sampling_params is not None, "pooling makes no tokens"
     output_token_ids = request.output_token_ids
     num_output_tokens, last_token_id = len(output_token_ids), output_token_ids[-1]
     # vLLM checks only `min_tokens` here.

@@ -110,9 +110,9 @@ class StructuredOutputRequest:
     """False while the output is reasoning, to which the grammar does not apply."""
 
     @staticmethod
-    def from_sampling_params(sampling_params: SamplingParams) -> StructuredOutputRequest | None:
+    def from_sampling_params(sampling_params: SamplingParams | None) -> StructuredOutputRequest | None:
         """Return the constraint of these parameters, or None."""
-        params = sampling_params.structured_outputs
+        params = None if sampling_params is None else sampling_params.structured_outputs
         return None if params is None or params.all_constraints_none() else StructuredOutputRequest(params)
 
     @property

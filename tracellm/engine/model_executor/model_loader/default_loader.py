@@ -18,6 +18,7 @@ from torch import Tensor
 from tracellm.engine.config.errors import ModelLoadError
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.model_executor.model_loader.weight_files import WeightFiles, find_weight_files
+from tracellm.engine.model_executor.models.adapters import as_embedding_model
 from tracellm.engine.model_executor.models.registry import resolve_model_cls
 from tracellm.engine.model_executor.models.utils import CausalLM, check_supports_pp
 
@@ -56,6 +57,8 @@ class DefaultModelLoader:
         """
         model_config = vllm_config.model_config
         model_class = resolve_model_cls(model_config.hf_config.architectures)
+        if model_config.pooler_config is not None:
+            model_class = as_embedding_model(model_class)
         if quantization := getattr(model_config.hf_config, "quantization_config", None):
             method = quantization.get("quant_method", "?") if isinstance(quantization, dict) else quantization
             raise ModelLoadError(

@@ -429,7 +429,7 @@ _OUTPUT = (
     ),
     *plain(
         "request",
-        "frontend.output_processor:RequestOutputCollector",
+        "frontend.output_collector:RequestOutputCollector",
         "put",
         capture=_capture_put,
         attributes=_put,
