@@ -31,7 +31,7 @@ from tracellm.engine.entrypoints.chat_utils import (
     track_items,
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
-from tracellm.engine.entrypoints.pooling import PoolingMethods
+from tracellm.engine.entrypoints.pooling.methods import PoolingMethods
 from tracellm.engine.entrypoints.progress_bar import ProgressBar, make_progress_bar
 from tracellm.engine.entrypoints.prompt_batch import make_batch
 from tracellm.engine.frontend.llm_engine import LLMEngine
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class LLM(PoolingMethods):
-    """A model for offline generation or pooling; one call at a time. `embed`, `encode` and `score` are in pooling.py.
+    """A model for offline generation, or for pooling (pooling/methods.py); one call at a time.
 
     Args:
         model: a directory in Hugging Face format, a hub id, or `tiny`, the bundled model.

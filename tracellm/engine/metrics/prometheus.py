@@ -185,4 +185,5 @@ class PrometheusStatLogger(StatLoggerBase):
         for request in iteration_stats.finished_requests:
             metrics.success[request.finish_reason].inc()
             for name, (value, _) in _FINISHED.items():
-                metrics.histograms[name].observe(getattr(request, value))
+                if (observed := getattr(request, value)) is not None:  # pooling has no `max_tokens`
+                    metrics.histograms[name].observe(observed)

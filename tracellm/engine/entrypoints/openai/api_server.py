@@ -35,7 +35,7 @@ from tracellm.engine.entrypoints.openai.http_requests import (
     XRequestIdMiddleware,
     read_request,
 )
-from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers, respond
+from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers, get_serving, respond
 from tracellm.engine.entrypoints.openai.launcher import check_certificate, interrupt_on_signals, serve_http
 from tracellm.engine.entrypoints.openai.message_parser import ParserChoice
 from tracellm.engine.entrypoints.openai.protocol import (
@@ -51,6 +51,7 @@ from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingC
 from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
 from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
 from tracellm.engine.entrypoints.openai.tool_parsers import ToolParserManager
+from tracellm.engine.entrypoints.pooling import api_router as pooling
 from tracellm.engine.frontend.async_llm import AsyncLLM
 from tracellm.engine.reasoning import ReasoningParserManager
 
@@ -77,7 +78,7 @@ router = APIRouter()
 async def create_chat_completion(raw_request: Request) -> Response:
     """Generate the next message of a conversation."""
     request = await read_request(raw_request, ChatCompletionRequest)
-    serving = raw_request.app.state.openai_serving_chat
+    serving = get_serving(raw_request, "openai_serving_chat", "Chat Completions")
     return await respond(raw_request, serving.create_chat_completion(request, raw_request))
 
 
@@ -85,7 +86,7 @@ async def create_chat_completion(raw_request: Request) -> Response:
 async def create_completion(raw_request: Request) -> Response:
     """Generate text after prompts."""
     request = await read_request(raw_request, CompletionRequest)
-    serving = raw_request.app.state.openai_serving_completion
+    serving = get_serving(raw_request, "openai_serving_completion", "Completions")
     return await respond(raw_request, serving.create_completion(request, raw_request))
 
 
@@ -156,6 +157,8 @@ async def metrics(raw_request: Request) -> Response:
     registry = raw_request.app.state.engine_client.prometheus_registry
     return Response(b"" if registry is None else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
+
+router.include_router(pooling.router)
 
 PATHS = sorted({route.path.rstrip("/") for route in router.routes if isinstance(route, APIRoute)})
 """All paths, for the error of an unknown path."""
@@ -291,15 +294,18 @@ async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -
     state.server_load_metrics = 0
     state.on_engine_death = lambda: None
     state.openai_serving_models = models
-    state.openai_serving_chat = OpenAIServingChat(
-        engine_client,
-        models,
-        args.response_role,
-        parsers=await _parsers(engine_client, args),
-        exclude_tools_when_tool_choice_none=args.exclude_tools_when_tool_choice_none,
-        **options,
-    )
-    state.openai_serving_completion = OpenAIServingCompletion(engine_client, models, **options)
+    state.openai_serving_chat = state.openai_serving_completion = None
+    if "generate" in engine_client.processor.supported_tasks:
+        state.openai_serving_chat = OpenAIServingChat(
+            engine_client,
+            models,
+            args.response_role,
+            parsers=await _parsers(engine_client, args),
+            exclude_tools_when_tool_choice_none=args.exclude_tools_when_tool_choice_none,
+            **options,
+        )
+        state.openai_serving_completion = OpenAIServingCompletion(engine_client, models, **options)
+    pooling.init_pooling_state(engine_client, state, models, options)
     state.openai_serving_tokenization = OpenAIServingTokenization(engine_client, models, **options)
 
 

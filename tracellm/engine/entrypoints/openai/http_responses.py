@@ -22,7 +22,7 @@ from fastapi.datastructures import Headers
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
-from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError, shorten
+from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError, InvalidRequestError, shorten
 from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "add_error_handlers",
     "create_error_response",
     "error_response",
+    "get_serving",
     "json_error",
     "respond",
 ]
@@ -206,6 +207,17 @@ def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
 
 
 # -- responses --------------------------------------------------------------------------------------------------------
+
+
+def get_serving(raw_request: Request, name: str, api: str) -> Any:
+    """Return the serving class with this name in the application's state; `api` is its name in the message.
+
+    Raises:
+        InvalidRequestError: The model does not have it: it generates, and the route is for pooling, or the reverse.
+    """
+    if (serving := getattr(raw_request.app.state, name)) is None:
+        raise InvalidRequestError(f"The model does not support {api} API")
+    return serving
 
 
 async def respond(raw_request: Request, serving: Coroutine[Any, Any, ServingResult]) -> Response:

@@ -3,8 +3,8 @@
 `http_requests.py` validates a request's body against these models before a serving class handles it. Validation covers
 the types of JSON, where `"5"` passes for 5, as in vLLM. `SamplingParams` then checks the values.
 
-vLLM: vllm/entrypoints/openai/protocol.py. Left out: embeddings, pooling, scores, audio, the Responses API, prompt
-embeddings. Fields for audio in responses exist and stay empty.
+vLLM: vllm/entrypoints/openai/protocol.py. Those of pooling models are in pooling/protocol.py. Left out: audio, the
+Responses API, prompt embeddings. Fields for audio in responses exist and stay empty.
 """
 
 import json
@@ -42,9 +42,11 @@ __all__ = [
     "DetokenizeResponse",
     "ErrorInfo",
     "ErrorResponse",
+    "Items",
     "ModelCard",
     "ModelList",
     "ModelPermission",
+    "OpenAIBaseModel",
     "PromptTokenUsageInfo",
     "SamplingRequest",
     "TokenizeChatRequest",
@@ -52,6 +54,7 @@ __all__ = [
     "TokenizeRequest",
     "TokenizeResponse",
     "UsageInfo",
+    "check_prompts",
     "random_uuid",
     "unix_time",
 ]
@@ -604,6 +607,22 @@ def _is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int for item in value)
 
 
+def check_prompts(value: Any) -> Any:
+    """Validate prompts at once: pydantic reports an error for each union member, and is slow for token ids.
+
+    Raises:
+        ValueError: They have none of the accepted forms.
+    """
+    if value is None or isinstance(value, str) or value == []:
+        return value
+    is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if value and (is_texts or _is_token_ids(value)):
+        return value
+    if value and isinstance(value, list) and all(_is_token_ids(item) for item in value):
+        return value
+    raise ValueError("must be a text, a list of texts, a list of token ids, or a list of such lists, none empty.")
+
+
 class CompletionRequest(SamplingRequest):
     """Body of `/v1/completions`."""
 
@@ -620,15 +639,7 @@ class CompletionRequest(SamplingRequest):
     @field_validator("prompt", mode="wrap")
     @classmethod
     def _check_prompt(cls, value: Any, handler: Any) -> Any:
-        """Validate without `handler`: it reports an error for each union member, and is slow for token ids."""
-        if value is None or isinstance(value, str) or value == []:
-            return value
-        is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        if value and (is_texts or _is_token_ids(value)):
-            return value
-        if value and isinstance(value, list) and all(_is_token_ids(item) for item in value):
-            return value
-        raise ValueError("must be a text, a list of texts, a list of token ids, or a list of such lists, none empty.")
+        return check_prompts(value)
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:

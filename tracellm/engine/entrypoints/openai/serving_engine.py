@@ -3,7 +3,7 @@
 Called once per request by the serving classes. Invalid requests are rejected here or by the `Processor`, before a
 response begins.
 
-vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA, beam search, pooling, tool parsers.
+vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA, beam search, tool parsers.
 There `_process_inputs` calls the `Processor`, and the engine gets an `EngineCoreRequest`; here
 `AsyncLLM.add_request` calls it, as in vLLM's architecture diagram.
 """
@@ -39,6 +39,8 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+    from tracellm.engine.entrypoints.pooling.protocol import EmbeddingChatRequest
 
 __all__ = ["OpenAIServing", "clamp_prompt_logprobs", "decoded_token", "finite_logprob"]
 
@@ -112,7 +114,7 @@ class OpenAIServing:
 
     async def _preprocess_chat(
         self,
-        request: ChatCompletionRequest | TokenizeChatRequest,
+        request: ChatCompletionRequest | TokenizeChatRequest | EmbeddingChatRequest,
         tokenizer: PreTrainedTokenizerFast,
         *,
         documents: list[dict[str, str]] | None = None,
