@@ -262,6 +262,8 @@ def _executed(step: Step, lang: str) -> list[str]:
 
 def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
+        if "pooled" in step.finished.values():  # the line about their end says so
+            return []
         return [text(lang, "console.step.no_token" if step.logits_shape else "console.step.later")]
     lines = [text(lang, "console.step.output_of", index=step.output_of)] if step.output_of else []
     return [*lines, *sampled_tokens(step, lang)]

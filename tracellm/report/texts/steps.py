@@ -66,6 +66,7 @@ EN = {
     "finish.stop": "stop (end token or stop string)",
     "finish.length": "length (max_tokens or the model's limit)",
     "finish.abort": "aborted",
+    "finish.pooled": "pooled (the prompt is computed)",
     "finish.error": "an error in this request only",
 }
 
@@ -133,5 +134,6 @@ ZH = {
     "finish.stop": "停止（结束 token 或停止字符串）",
     "finish.length": "达到长度上限（max_tokens 或模型上限）",
     "finish.abort": "已中止",
+    "finish.pooled": "已池化（提示词计算完毕）",
     "finish.error": "仅此请求出错",
 }

@@ -30,14 +30,14 @@ _MAX_PROMPT = 32_768
 _MAX_TEXTS = 2048
 """Token ids of a prompt whose texts are kept."""
 
-# -- generate and chat ------------------------------------------------------------------------------------------------
+# -- generate, chat and pooling ----------------------------------------------------------------------------------------
 
 
-def _capture_call(first: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture `generate` or `chat`, whose first argument has the name `first`."""
-    params = argument(args, kwargs, 2, "sampling_params")
+def _capture_call(first: str, second: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture a method of `LLM`, whose first two arguments have these names; the second may be left out."""
+    params = argument(args, kwargs, 2, second)
     passed = [(first, brief(argument(args, kwargs, 1, first)))]
-    passed += [("sampling_params", brief(params))] if params is not None else []
+    passed += [(second, brief(params))] if params is not None else []
     return users_line(), passed, brief(result), _outputs_of(result or ())
 
 
@@ -163,7 +163,7 @@ def _capture_request(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     own_stops = frozenset([eos] if isinstance(eos, int) else eos or ())
     request = argument(args, kwargs, 1, "request")
     _, span_id = parse((request.trace_headers or {}).get(HEADER)) or ("", "")
-    parameters = changed_parameters(request.sampling_params, own_stops)
+    parameters = changed_parameters(request.sampling_params or request.pooling_params, own_stops)
     return capture_engine(args, kwargs, result), parameters, (request.request_id, span_id)
 
 
@@ -226,7 +226,7 @@ def _note_queued(tracker: RequestTracker, span: Span, facts: Any, child_facts: d
 def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None]]:
     """Return request id for the caller, index, text, number of tokens and finish reason of every output.
 
-    vLLM's output of an embedding is one value and not a list; only its end is recorded.
+    The output of an embedding is one value and not a list; only its end is recorded.
     """
     found = []
     for output in request_outputs:
@@ -316,6 +316,10 @@ def _note_finished(tracker: RequestTracker, span: Span, facts: Any, child_facts:
 
 
 _LLM = "entrypoints.llm:LLM"
+_POOLING = "entrypoints.pooling.methods:PoolingMethods"
+_LATER = "entrypoints.pooling.offline:PoolingOfflineMixin"
+_capture_encode = partial(_capture_call, "prompts", "pooling_params")
+_capture_score = partial(_capture_call, "data_1", "data_2")
 _OFFLINE = "entrypoints.common.offline:OfflineInferenceMixin"
 _INPUTS = "frontend.preprocess:InputPreprocessor"
 _PROCESSOR = "frontend.processor:Processor"
@@ -342,8 +346,14 @@ _FINISHED: dict[str, Any] = {
 }
 
 _SUBMISSION = (
-    *plain("request", _LLM, "generate", capture=partial(_capture_call, "prompts"), **_GENERATION),
-    *plain("request", _LLM, "chat", capture=partial(_capture_call, "messages"), **_GENERATION),
+    *plain("request", _LLM, "generate", capture=partial(_capture_call, "prompts", "sampling_params"), **_GENERATION),
+    *plain("request", _LLM, "chat", capture=partial(_capture_call, "messages", "sampling_params"), **_GENERATION),
+    *ours_only("request", _POOLING, "embed", "encode", capture=_capture_encode, shown_as="LLM", **_GENERATION),
+    *ours_only("request", _POOLING, "score", capture=_capture_score, shown_as="LLM", **_GENERATION),
+    *vllm_only(
+        "request", "entrypoints.llm:LLM", "embed", "encode", later=_LATER, capture=_capture_encode, **_GENERATION
+    ),
+    *vllm_only("request", "entrypoints.llm:LLM", "score", later=_LATER, capture=_capture_score, **_GENERATION),
     *ours_only("request", "entrypoints.llm:", "apply_hf_chat_template"),
     *plain("request", _LLM, "_validate_and_add_requests", "_process_inputs", removed="0.32.0"),
     *plain("request", _LLM, "_add_request", "_run_engine", later=_OFFLINE),

@@ -278,6 +278,21 @@ def _row_numbers(count: int) -> Any:
     return numpy.arange(count)[:, None]
 
 
+def _capture_pooled(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the shapes of a pooling step's results; None if the copies from a GPU still run, as in a later vLLM."""
+    pooled = getattr(result, "pooler_output", None)
+    return None if pooled is None else [tuple(one.shape) for one in pooled if one is not None]
+
+
+def _pooled(shapes: Any) -> dict[str, Any]:
+    """Return the results: `2 results: [256], [256]`."""
+    if shapes is None:
+        return {}
+    shown = ", ".join(str(list(shape)) for shape in shapes[:CANDIDATES])
+    more = ", ..." if len(shapes) > CANDIDATES else ""
+    return {names.RESULT: f"{len(shapes)} results{': ' if shapes else ''}{shown}{more}"}
+
+
 _RUNNER = "worker.gpu_model_runner:GPUModelRunner"
 _SAMPLER = "sample.sampler:Sampler"
 _GIVES_TO = "EngineCore.step_fn"
@@ -290,6 +305,7 @@ ENTRIES = (
     *plain("step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, **_SHORT),
     *plain("step", _RUNNER, "_preprocess", "_execute_mm_encoder", shown_as="GPUModelRunner"),
     *plain("step", _RUNNER, "_model_forward", "_bookkeeping_sync", shown_as="GPUModelRunner"),
+    *plain("step", _RUNNER, "_pool", shown_as="GPUModelRunner", capture=_capture_pooled, attributes=_pooled),
     *ours_only(
         "step",
         _RUNNER,

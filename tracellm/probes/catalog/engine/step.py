@@ -149,9 +149,12 @@ def capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) 
 
 
 def finished_requests(outputs: Any) -> list[tuple[str, str]]:
-    """Return id and finish reason of the finished requests, from the EngineCoreOutputs of each client."""
+    """Return id and finish reason of the finished requests, from the EngineCoreOutputs of each client.
+
+    A request to a pooling model ends with its result: `pooled`.
+    """
     return [
-        (output.request_id, str(output.finish_reason))
+        (output.request_id, "pooled" if output.pooling_output is not None else str(output.finish_reason))
         for client_outputs in outputs.values()
         for output in client_outputs.outputs
         if output.finish_reason is not None
