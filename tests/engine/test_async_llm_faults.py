@@ -132,7 +132,7 @@ def test_a_fault_of_ours_is_an_engine_generate_error():
         stream = llm.generate(PROMPT, params(), "r")
         reading = asyncio.create_task(anext(stream))
         await until(lambda: client.added)
-        del llm.output_processor.request_states["r"].logprobs_processor  # internal fault
+        del vars(llm.output_processor.request_states["r"])["logprobs_processor"]  # internal fault
         client.bring(EngineCoreOutput("r", [1]))
         with pytest.raises(EngineGenerateError, match=r"Request 'r' has failed.*AttributeError.*can be used again"):
             await reading

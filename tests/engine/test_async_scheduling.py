@@ -210,7 +210,7 @@ def test_an_abort_between_two_steps() -> None:
         engine.step()
         engine.abort_request(["a"])
         engine.add_request("a", {"prompt_token_ids": [9, 8, 7]}, greedy)
-        outputs: list[RequestOutput] = []
+        outputs: list[Any] = []
         while engine.has_unfinished_requests():
             outputs += engine.step()
         assert list(outputs[-1].outputs[0].token_ids) == list(alone.outputs[0].token_ids)

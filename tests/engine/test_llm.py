@@ -181,6 +181,7 @@ def test_recommendations_are_the_users_choice(with_recommendations, arguments, e
     llm = LLM(str(with_recommendations), **arguments)
     assert llm.get_default_sampling_params() == expected
     request = llm.processor.process_inputs("0", "a", SamplingParams())
+    assert request.sampling_params is not None
     assert request.sampling_params.stop_token_ids == [7]
 
 
@@ -198,6 +199,7 @@ def test_an_old_checkpoint_has_its_end_of_sequence_tokens_in_the_config(qwen2_ch
     (folder / "generation_config.json").unlink()
     change_config(folder, eos_token_id=[256, 9])
     request = LLM(str(folder)).processor.process_inputs("0", "a", SamplingParams())
+    assert request.sampling_params is not None
     assert request.sampling_params.stop_token_ids == [9]
 
 

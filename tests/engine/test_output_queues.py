@@ -25,9 +25,9 @@ def output(*token_ids: int, index: int = 0, reason: str | None = None) -> Reques
     return RequestOutput("r", None, [1], None, [completion], finished=reason is not None)
 
 
-def tokens(output: RequestOutput | None) -> dict[int, list[int]]:
+def tokens(output: object) -> dict[int, list[int]]:
     """Return the tokens of each sequence, by its index."""
-    assert output is not None
+    assert isinstance(output, RequestOutput)
     return {completion.index: list(completion.token_ids) for completion in output.outputs}
 
 

@@ -1,5 +1,7 @@
 """Tests of `RequestOutput`: its fields, how outputs are merged, and their three kinds."""
 
+from typing import Any
+
 import pytest
 
 from tracellm import LLM, CompletionOutput, RequestOutput, SamplingParams
@@ -30,7 +32,7 @@ def run(llm: LLM, kind: RequestOutputKind, **params) -> list[RequestOutput]:
     """Return all outputs of one request, step by step."""
     sampling_params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, output_kind=kind, **params)
     llm.llm_engine.add_request("r", PROMPT, sampling_params)
-    outputs = []
+    outputs: list[Any] = []
     while llm.llm_engine.has_unfinished_requests():
         outputs += llm.llm_engine.step()
     return outputs

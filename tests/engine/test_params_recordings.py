@@ -179,6 +179,7 @@ def test_requests():
         got = (request.prompt_token_ids, request.eos_token_id)
         if got != (case["prompt_token_ids"], case["eos_token_id"]):
             return got
+        assert request.sampling_params is not None
         return compare_params(case, request.sampling_params)
 
     def has_unknown_token(case: dict[str, Any]) -> bool:

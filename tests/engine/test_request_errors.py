@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def run(llm: LLM, **params: SamplingParams) -> dict[str, RequestOutput]:
     """Run named requests, and return their last outputs."""
     for name, of_request in params.items():
         llm.llm_engine.add_request(name, PROMPT, of_request)
-    outputs: dict[str, RequestOutput] = {}
+    outputs: dict[str, Any] = {}
     while llm.llm_engine.has_unfinished_requests():
         outputs |= {output.request_id: output for output in llm.llm_engine.step()}
     return outputs

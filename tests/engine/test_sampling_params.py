@@ -294,6 +294,7 @@ def test_they_travel_as_bytes(params):
     request = core_request("1", [1, 2], params, 0, 1.5)
     received = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=EngineCoreRequest)
     assert received == request
+    assert received.sampling_params is not None
     assert received.sampling_params.all_stop_token_ids == params.all_stop_token_ids
 
 

@@ -87,6 +87,7 @@ def replay(index: int) -> list[tuple[RequestOutput | None, bool, IterationStats]
         stats = IterationStats(iteration_timestamp=step["wall"])
         processed = processor.process_outputs([output_of(step)], step["timestamp"], stats)
         output = processed.request_outputs[0] if processed.request_outputs else None
+        assert output is None or isinstance(output, RequestOutput)
         steps.append((output, bool(processed.reqs_to_abort), stats))
     assert not processor.has_unfinished_requests()
     return steps

@@ -83,7 +83,7 @@ class Trial:
         for index, (prompt, length) in enumerate(zip(workload.prompts, workload.lengths, strict=True)):
             self._engine.add_request(f"bench-{index}", {"prompt_token_ids": list(prompt)}, _params(length))
         while self._engine.has_unfinished_requests():
-            outputs = self._engine.step()
+            outputs: list[Any] = self._engine.step()
             yield time.perf_counter() - start, outputs
 
 

@@ -55,13 +55,19 @@ def make_request(req_id: str, rng: random.Random) -> CachedRequestState:
     return CachedRequestState(req_id, prompt, params, generator, blocks, rng.randrange(len(prompt)), output)
 
 
+def params_of(request: CachedRequestState) -> SamplingParams:
+    """Return the sampling parameters; no request here is for pooling."""
+    assert request.sampling_params is not None
+    return request.sampling_params
+
+
 def check(batch: InputBatch, requests: dict[str, CachedRequestState]) -> None:
     """Check that every request is in exactly one row, which has the request's state and parameters."""
     assert sorted(batch.req_ids) == sorted(requests)
     assert batch.num_reqs == len(requests)
     metadata = batch.sampling_metadata
     for row, req_id in enumerate(batch.req_ids):
-        request, params = requests[req_id], requests[req_id].sampling_params
+        request, params = requests[req_id], params_of(requests[req_id])
         assert batch.req_id_to_index[req_id] == row
         tokens = request.prompt_token_ids + request.output_token_ids
         assert batch.num_tokens[row] == len(tokens)
@@ -82,12 +88,12 @@ def check(batch: InputBatch, requests: dict[str, CachedRequestState]) -> None:
         assert mask is None or set(mask[row].logical_not().nonzero()[:, 0].tolist()) == set(allowed)
         assert mask is not None or not params.allowed_token_ids
         check_penalties(metadata, row, request)
-    wanted = [r.sampling_params.logprobs for r in requests.values() if r.sampling_params.logprobs is not None]
+    wanted = [w for r in requests.values() if (w := params_of(r).logprobs) is not None]
     assert metadata.max_num_logprobs == max((VOCAB if w == -1 else w for w in wanted), default=None)
-    assert metadata.no_penalties == (not any(is_penalized(r.sampling_params) for r in requests.values()))
+    assert metadata.no_penalties == (not any(is_penalized(params_of(r)) for r in requests.values()))
     check_logitsprocs(metadata, [requests[req_id] for req_id in batch.req_ids])
-    assert metadata.all_greedy == all(r.sampling_params.temperature == 0 for r in requests.values())
-    assert metadata.all_random == all(r.sampling_params.temperature > 0 for r in requests.values())
+    assert metadata.all_greedy == all(params_of(r).temperature == 0 for r in requests.values())
+    assert metadata.all_random == all(params_of(r).temperature > 0 for r in requests.values())
 
 
 def is_penalized(params: SamplingParams) -> bool:
@@ -98,13 +104,13 @@ def is_penalized(params: SamplingParams) -> bool:
 def check_penalties(metadata: SamplingMetadata, row: int, request: CachedRequestState) -> None:
     """Check that the row has its penalties, and its prompt if one of them has an effect."""
     if metadata.prompt_token_ids is None:
-        assert not is_penalized(request.sampling_params)
+        assert not is_penalized(params_of(request))
         return
     prompt = [token for token in metadata.prompt_token_ids[row].tolist() if token != VOCAB]
-    assert prompt == (request.prompt_token_ids if is_penalized(request.sampling_params) else [])
+    assert prompt == (request.prompt_token_ids if is_penalized(params_of(request)) else [])
     for name in ("frequency", "presence", "repetition"):
         column = getattr(metadata, f"{name}_penalties")
-        assert column[row] == getattr(request.sampling_params, f"{name}_penalty")
+        assert column[row] == getattr(params_of(request), f"{name}_penalty")
 
 
 def check_logitsprocs(metadata: SamplingMetadata, rows: list[CachedRequestState]) -> None:
@@ -116,7 +122,7 @@ def check_logitsprocs(metadata: SamplingMetadata, rows: list[CachedRequestState]
     for processor in metadata.logitsprocs.argmax_invariant:
         processor.apply(cold)
     for row, request in enumerate(rows):
-        params, expected = request.sampling_params, torch.zeros(VOCAB)
+        params, expected = params_of(request), torch.zeros(VOCAB)
         for token, bias in (params.logit_bias or {}).items():
             expected[token] += bias
         if len(request.output_token_ids) < params.min_tokens:

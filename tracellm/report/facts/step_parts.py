@@ -17,10 +17,11 @@ _PARTS = {
     "GPUModelRunner._prepare_inputs": "prepare",
     "GPUModelRunner._model_forward": "forward",
     "GPUModelRunner._sample": "sample",
+    "GPUModelRunner._pool": "pool",
     "Scheduler.update_from_output": "process",
 }
 """Calls within a step, and the part of its time that each is; the rest of the step is none of these."""
-_ORDER = ("schedule", "prepare", "forward", "logits", "sample", "process")
+_ORDER = ("schedule", "prepare", "forward", "logits", "sample", "pool", "process")
 _LOGITS = ".compute_logits"
 """End of the name of the model's call that computes the logits."""
 _OUTPUTS = "OutputProcessor.process_outputs"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.config.validation import reject_unknown_arguments
 from tracellm.engine.config.vllm_config import ModelConfig
-from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
+from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.entrypoints.progress_bar import ProgressBar
 from tracellm.engine.frontend.outputs import (
     EmbeddingRequestOutput,
@@ -93,21 +93,15 @@ class PoolingMethods:
         self._check_runner("encode")
         if pooling_task not in self.supported_tasks:
             raise EngineError(f"pooling_task must be one of {self.supported_tasks}.")
-        params = PoolingParams() if pooling_params is None else pooling_params
-        is_list = isinstance(params, (list, tuple))
-        completed = [_complete(one, pooling_task, truncate_prompt_tokens) for one in (params if is_list else [params])]
+        given = PoolingParams() if pooling_params is None else pooling_params
+        params: PoolingParams | list[PoolingParams]
+        if isinstance(given, (list, tuple)):
+            params = [_complete(one, pooling_task, truncate_prompt_tokens) for one in given]
+        else:
+            params = _complete(given, pooling_task, truncate_prompt_tokens)
         with deferred_interrupts() as interrupts, self._exclusive():
-            return self._pool(prompts, completed if is_list else completed[0], use_tqdm, interrupts)
-
-    def _pool(
-        self,
-        prompts: PromptType | Sequence[PromptType],
-        params: PoolingParams | list[PoolingParams],
-        use_tqdm: bool | Callable[..., ProgressBar],
-        interrupts: Interrupts,
-    ) -> list[PoolingRequestOutput[PoolingOutput]]:
-        self._validate_and_add_requests(prompts, params, None, interrupts, "encode")
-        outputs = self._run_engine(use_tqdm=use_tqdm, interrupts=interrupts)
+            self._validate_and_add_requests(prompts, params, None, interrupts, "encode")
+            outputs = self._run_engine(use_tqdm=use_tqdm, interrupts=interrupts)
         return [output for output in outputs if isinstance(output, PoolingRequestOutput)]
 
     def embed(
@@ -189,7 +183,7 @@ class PoolingMethods:
             )
 
 
-def _complete(params: PoolingParams, task: str, truncate_prompt_tokens: int | None) -> PoolingParams:
+def _complete(params: object, task: str, truncate_prompt_tokens: int | None) -> PoolingParams:
     """Return a copy with the task. vLLM changes the caller's."""
     if not isinstance(params, PoolingParams):
         given = "a SamplingParams" if isinstance(params, SamplingParams) else repr(params)
