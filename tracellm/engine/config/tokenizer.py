@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["LightTokenizer", "get_tokenizer", "load_complete_tokenizer"]
 
 
-def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
-    """Load a tokenizer from a directory or hub id. It truncates on the left, to keep the end of a prompt.
+def get_tokenizer(tokenizer: str, truncation_side: str = "left") -> PreTrainedTokenizerFast:
+    """Load a tokenizer from a directory or hub id. It truncates on the `left`, to keep the end, or on the `right`.
 
     Raises:
         ModelLoadError: there is none, its files are damaged, or it is written in Python.
@@ -35,7 +35,7 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     folder = local_folder(tokenizer)
     try:
         if is_bundled(folder):
-            return LightTokenizer(folder)
+            return LightTokenizer(folder, truncation_side)
         has_tokenizer_json = (folder / "tokenizer.json").is_file()
         if not has_tokenizer_json and not all((folder / name).is_file() for name in ("vocab.json", "merges.txt")):
             # transformers would continue with an empty vocabulary
@@ -44,10 +44,10 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
         if has_tokenizer_json:
             from transformers import PreTrainedTokenizerFast
 
-            return PreTrainedTokenizerFast.from_pretrained(folder, truncation_side="left")
+            return PreTrainedTokenizerFast.from_pretrained(folder, truncation_side=truncation_side)
         from transformers import AutoTokenizer
 
-        loaded = AutoTokenizer.from_pretrained(folder, truncation_side="left")
+        loaded = AutoTokenizer.from_pretrained(folder, truncation_side=truncation_side)
         if not loaded.is_fast:
             raise TypeError(f"{type(loaded).__name__} is written in Python, and text is decoded from a tokenizer.json.")
         return loaded
@@ -61,7 +61,7 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
 class LightTokenizer:
     """Tokenizer of the bundled model on the tokenizers library alone, which spares the import of transformers.
 
-    It replaces a `PreTrainedTokenizerFast` that truncates on the left. Anything beyond encoding and decoding (a chat
+    It replaces a `PreTrainedTokenizerFast`. Anything beyond encoding and decoding (a chat
     template, `LLM.get_tokenizer()`) loads transformers' own, which then does the engine's work too, so a user's changes
     to it take effect.
     """
@@ -69,12 +69,13 @@ class LightTokenizer:
     name_or_path: str
     _backend: Tokenizer
     _eos_token_id: int
+    _truncation_side: str
     _complete: PreTrainedTokenizerFast | None
     """transformers' tokenizer, once it was needed."""
 
     _lock = threading.Lock()
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, truncation_side: str = "left") -> None:
         from tokenizers import Tokenizer
         from tokenizers.processors import TemplateProcessing
 
@@ -86,6 +87,7 @@ class LightTokenizer:
             name_or_path=str(folder),
             _backend=backend,
             _eos_token_id=backend.token_to_id(settings["eos_token"]),
+            _truncation_side=truncation_side,
             _complete=None,
         )
 
@@ -104,7 +106,7 @@ class LightTokenizer:
         return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, add_special_tokens: bool = True, **options: Any) -> list[int]:
-        """Return the token ids of a text; under `truncation`, the last `max_length` of them."""
+        """Return the token ids of a text; under `truncation`, the last or first `max_length` of them."""
         truncation, max_length = options.get("truncation", False), options.get("max_length")
         is_supported = (
             isinstance(text, str)
@@ -114,7 +116,13 @@ class LightTokenizer:
         if self._complete is not None or not is_supported:
             return load_complete_tokenizer(self).encode(text, add_special_tokens=add_special_tokens, **options)
         token_ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        return token_ids[max(0, len(token_ids) - max_length) :] if truncation and max_length is not None else token_ids
+        if not truncation or max_length is None:
+            return token_ids
+        return (
+            token_ids[max(0, len(token_ids) - max_length) :]
+            if self._truncation_side == "left"
+            else token_ids[:max_length]
+        )
 
     def decode(self, token_ids: list[int], skip_special_tokens: bool = False, **options: Any) -> str:
         """Return the text of token ids."""
@@ -147,7 +155,7 @@ def load_complete_tokenizer(tokenizer: Any) -> PreTrainedTokenizerFast:
             import_libraries("transformers")
             from transformers import PreTrainedTokenizerFast
 
-            folder = tokenizer.name_or_path
-            vars(tokenizer)["_complete"] = PreTrainedTokenizerFast.from_pretrained(folder, truncation_side="left")
+            folder, side = tokenizer.name_or_path, tokenizer._truncation_side
+            vars(tokenizer)["_complete"] = PreTrainedTokenizerFast.from_pretrained(folder, truncation_side=side)
     complete: PreTrainedTokenizerFast = tokenizer._complete
     return complete

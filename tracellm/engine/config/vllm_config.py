@@ -80,6 +80,11 @@ class ModelConfig:
         return "generate" if self.pooler_config is None else "pooling"
 
     @property
+    def truncation_side(self) -> str:
+        """Side on which a text is cut to `truncate_prompt_tokens`: pooling keeps its beginning, as in vLLM."""
+        return "left" if self.pooler_config is None else "right"
+
+    @property
     def matryoshka_dimensions(self) -> list[int] | None:
         """Sizes for which the embeddings were trained to be cut; None is any, if `is_matryoshka`."""
         return getattr(self.hf_config, "matryoshka_dimensions", None)

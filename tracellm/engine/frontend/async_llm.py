@@ -109,8 +109,9 @@ class AsyncLLM(EngineClient):
         self._grammar_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar-check")
         """The thread that checks grammars; callers who leave cannot keep a second one busy."""
 
-        skip = self.model_config.skip_tokenizer_init
-        self.processor = Processor(vllm_config, None if skip else get_tokenizer(self.model_config.tokenizer))
+        config = self.model_config
+        tokenizer = None if config.skip_tokenizer_init else get_tokenizer(config.tokenizer, config.truncation_side)
+        self.processor = Processor(vllm_config, tokenizer)
         self.output_processor = OutputProcessor(self.processor.tokenizer, self.log_stats)
         self.engine_core = EngineCoreClient.make_async_mp_client(
             vllm_config=vllm_config,

@@ -53,8 +53,9 @@ class LLMEngine:
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.log_stats = log_stats
-        skip = self.model_config.skip_tokenizer_init
-        self.tokenizer = None if skip else get_tokenizer(self.model_config.tokenizer)
+        config = self.model_config
+        skip = config.skip_tokenizer_init
+        self.tokenizer = None if skip else get_tokenizer(config.tokenizer, config.truncation_side)
         self.processor = Processor(vllm_config, self.tokenizer)
         self.output_processor = OutputProcessor(self.tokenizer, log_stats)
         self.engine_core = EngineCoreClient.make_client(

@@ -65,7 +65,7 @@ class InputPreprocessor:
         return MULTIMODAL_REGISTRY.create_processor(self.model_config, self.tokenizer)
 
     def preprocess(self, prompt: PromptType, max_length: int | None = None) -> TokenInputs | MultiModalInputs:
-        """Convert a prompt to token ids; a text is cut to its last `max_length` tokens.
+        """Convert a prompt to token ids; a text is cut to its last `max_length` tokens, or its first for pooling.
 
         Raises:
             InvalidRequestError: the prompt has no accepted form, or is text of far too many characters, or an image or
@@ -163,7 +163,7 @@ class InputPreprocessor:
         Args:
             text: the text.
             add_special_tokens: add those that the tokenizer puts around every text.
-            max_length: maximum number of tokens, special ones included; the first are dropped.
+            max_length: maximum number of tokens, special ones included; the first are dropped, or for pooling the last.
 
         Raises:
             InvalidRequestError: the text is not valid Unicode or has too many characters to fit, or there is no

@@ -47,7 +47,7 @@ class PoolingParams:
     """
 
     truncate_prompt_tokens: int | None = None
-    """Number of last tokens to keep of a text prompt; -1 is the model's length, None is all."""
+    """Number of first tokens to keep of a text prompt; -1 is the model's length, None is all."""
     dimensions: int | None = None
     """Number of leading values to keep of an embedding, for a matryoshka model; None is all."""
     normalize: bool | None = None

@@ -73,7 +73,7 @@ class PoolingMethods:
         Args:
             prompts: as for `generate`.
             pooling_params: one for all prompts, or a list; None is `PoolingParams()`.
-            truncate_prompt_tokens: number of last tokens to keep of each text prompt; -1 is the model's length.
+            truncate_prompt_tokens: number of first tokens to keep of each text prompt; -1 is the model's length.
             use_tqdm: as for `generate`.
             pooling_task: `embed`, one vector for a prompt, or `token_embed`, one for each token, which needs
                 LLM(enable_chunked_prefill=False).

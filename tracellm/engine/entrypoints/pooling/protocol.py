@@ -55,7 +55,7 @@ class _PoolingFields(OpenAIBaseModel):
     model: str | None = None
     """Served model name; None for the only model."""
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
-    """Number of last tokens to keep of each input; -1 is the model's length."""
+    """Number of tokens to keep: the first of a text, the last of token ids; -1 is the model's length."""
     priority: int = Field(0, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
 
 

@@ -68,7 +68,7 @@ class OpenAIServingPooling(OpenAIServing):
         return PoolingResponse(id=request_id, model=self.models.model_name(), data=data, usage=self._usage_of(outputs))
 
     def _task(self, task: str | None) -> str:
-        supported = self.engine_client.processor.supported_tasks
+        supported = list(self.engine_client.processor.supported_tasks)
         if task is None:
             if "token_embed" not in supported:
                 raise InvalidRequestError(
@@ -150,16 +150,25 @@ class OpenAIServingPooling(OpenAIServing):
         request_id: str,
         raw_request: Request | None,
         priority: int,
-        operation: str = "embedding generation",
+        operation: str = "",
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
-        """Return the outputs of tokenized prompts; `operation` is the name of the request's purpose in messages."""
+        """Return the outputs of tokenized prompts.
+
+        Raises:
+            InvalidRequestError: One is too long. As in vLLM, the message has other words with an `operation`.
+        """
         trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
         generators = []
         for index, engine_prompt in enumerate(engine_prompts):
             if (num_tokens := len(engine_prompt["prompt_token_ids"])) > self.max_model_len:
+                too_long = (
+                    f"your request has {num_tokens} input tokens. Please reduce the length of the input messages."
+                )
+                if operation:
+                    too_long = f"you requested {num_tokens} tokens in the input for {operation}. Please reduce the "
+                    too_long += "length of the input."
                 raise InvalidRequestError(
-                    f"This model's maximum context length is {self.max_model_len} tokens. However, you requested "
-                    f"{num_tokens} tokens in the input for {operation}. Please reduce the length of the input."
+                    f"This model's maximum context length is {self.max_model_len} tokens. However, {too_long}"
                 )
             if self.request_logger is not None:
                 prompt, token_ids = engine_prompt.get("prompt"), engine_prompt["prompt_token_ids"]

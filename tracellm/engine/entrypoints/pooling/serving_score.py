@@ -96,13 +96,9 @@ class ServingScores(OpenAIServingPooling):
         params = PoolingParams(use_activation=request.use_activation)
         params.verify("embed", self.model_config)
         engine_prompts = await self._tokenize([*texts_1, *texts_2], request.truncate_prompt_tokens)
+        operation = "score" if isinstance(request, ScoreRequest) else "embedding generation"
         outputs = await self._encode_prompts(
-            engine_prompts,
-            params,
-            request_id,
-            raw_request,
-            request.priority,
-            operation="score" if isinstance(request, ScoreRequest) else "embedding generation",
+            engine_prompts, params, request_id, raw_request, request.priority, operation
         )
         pad_token_id = (await self.engine_client.get_tokenizer()).pad_token_id
         scores = cosine_similarity(pad_token_id, outputs[: len(texts_1)], outputs[len(texts_1) :])
