@@ -11,6 +11,7 @@ import pytest
 
 from tracellm import LLM, AsyncLLM, RequestOutput, SamplingParams, StructuredOutputsParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError, EngineGenerateError, InvalidRequestError
+from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPTS = ["The capital of France is", "Hello", "1, 2, 3,", "法国的首都是"]
@@ -323,13 +324,13 @@ def test_one_that_fails_leaves_the_others_alone(run, llm):
 
 
 def test_what_vllm_has_and_tracellm_has_not_is_refused_by_name(run, llm):
-    """LoRA and embedding are refused by name, and a misspelled name is answered with the intended one."""
+    """LoRA and pooling are refused, and a misspelled name is answered with the intended one."""
     with pytest.raises(InvalidRequestError, match="`lora_request`"):
         run(anext(llm.generate(PROMPTS[0], greedy(), "1", lora_request="x")))
     with pytest.raises(InvalidRequestError, match="Did you mean `priority`"):
         run(anext(llm.generate(PROMPTS[0], greedy(), "1", prioritty=1)))
-    with pytest.raises(EngineError, match=r"AsyncLLM\.encode is for embedding models"):
-        llm.encode("x", None, "1")
+    with pytest.raises(InvalidRequestError, match="This model does not support pooling"):
+        run(anext(llm.encode("x", PoolingParams(task="embed"), "1")))
     for name, value in (("request_id", 5), ("priority", "high")):
         arguments: dict[str, Any] = {"request_id": "1", name: value}
         with pytest.raises(InvalidRequestError, match=f"`{name}` must be"):

@@ -17,6 +17,9 @@ from tracellm.engine.pool.pooling_params import PoolingParams
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 60, 100]
 """Lengths around the block size (16) and the token budget (64), and beyond the windows."""
 
+WINDOWS = ("gemma2", "gemma3_text", "mistral", "phi3")
+"""Families whose sliding windows free blocks."""
+
 
 def make_prompts() -> list[list[int]]:
     """Make 16 prompts; the last ones share prefixes with earlier ones, for the prefix cache."""
@@ -38,7 +41,7 @@ def hidden_states(folder: Path, prompts: list[list[int]]) -> list[torch.Tensor]:
 
 
 def check_equal(found: Any, expected: torch.Tensor) -> None:
-    """Compare within 1e-4, after normalizing both if the expected ones are not."""
+    """Compare a list or a tensor within 1e-4."""
     torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -6,7 +6,7 @@ vLLM: in vllm/entrypoints/llm.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.validation import all_are, anything
@@ -14,7 +14,7 @@ from tracellm.engine.frontend.preprocess import PromptType
 from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
-__all__ = ["BatchItem", "make_batch"]
+__all__ = ["BatchItem", "as_batch", "make_batch"]
 
 
 class BatchItem(NamedTuple):
@@ -25,6 +25,23 @@ class BatchItem(NamedTuple):
     prompt: Any
     params: Any
     priority: int
+
+
+def as_batch(prompts: object, method: str) -> list[Any]:
+    """Return a prompt, or the prompts, as a list. `method` is the method of `LLM` that was called.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    if isinstance(prompts, (str, Mapping)):
+        return [prompts]
+    # Iterating bytes gives numbers, and a set has no order for the outputs to follow.
+    if isinstance(prompts, (bytes, set, frozenset)) or not isinstance(prompts, Iterable):
+        raise InvalidRequestError(
+            f"{method} takes a prompt or a list of prompts: strings, "
+            f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
+        )
+    return list(prompts)
 
 
 def make_batch(
@@ -39,13 +56,7 @@ def make_batch(
         InvalidRequestError: no prompts, or a different number of parameters or priorities.
     """
     is_single = isinstance(prompts, (str, Mapping))
-    # Iterating bytes gives numbers, and a set has no order for the outputs to follow.
-    if not is_single and (isinstance(prompts, (bytes, set, frozenset)) or not isinstance(prompts, Iterable)):
-        raise InvalidRequestError(
-            f"{method} takes a prompt or a list of prompts: strings, "
-            f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
-        )
-    batch: list[Any] = [prompts] if is_single else list(cast(Iterable[Any], prompts))
+    batch = as_batch(prompts, method)
     all_params: Sequence[Any] = params if isinstance(params, (list, tuple)) else [params] * len(batch)
     if len(all_params) != len(batch):
         kind = "sampling" if method == "generate" else "pooling"

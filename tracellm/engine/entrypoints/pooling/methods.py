@@ -10,7 +10,7 @@ cross-encoders and of images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from tracellm.engine.config.validation import reject_unknown_arguments
 from tracellm.engine.config.vllm_config import ModelConfig
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.entrypoints.progress_bar import ProgressBar
+from tracellm.engine.entrypoints.prompt_batch import as_batch
 from tracellm.engine.frontend.outputs import (
     EmbeddingRequestOutput,
     PoolingOutput,
@@ -163,7 +164,7 @@ class PoolingMethods:
                 "Score API is not supported by this model. Try converting the model using `--convert embed`."
             )
         tokenizer = self.get_tokenizer()
-        prompts_1, prompts_2 = ([one] if isinstance(one, (str, Mapping)) else list(one) for one in (data_1, data_2))
+        prompts_1, prompts_2 = (as_batch(data, "score") for data in (data_1, data_2))
         validate_score_input_lens(prompts_1, prompts_2)
         encoded = self.encode(
             prompts_1 + prompts_2,
