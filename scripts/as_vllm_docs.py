@@ -17,7 +17,7 @@ __all__ = ["blocks"]
 
 ROOT = Path(__file__).parents[1]
 _ASKED = (
-    "from vllm import PoolingParams",
+    "from vllm import ClassificationRequestOutput",
     "from vllm.lora.request import LoRARequest",
     "from vllm.v1.engine.core_client import DPAsyncMPClient",
     "from vllm import LLM; LLM(model='tiny', enable_lora=True)",

@@ -93,11 +93,11 @@ def test_engines_and_children(tmp_path: Path) -> None:
 
 def test_a_refusal_is_three_lines(tmp_path: Path) -> None:
     """A missing name is reported as an EngineError: the script's line, its source, and the message."""
-    done = run(tmp_path, "from vllm import PoolingParams\n", *ENGINE)
+    done = run(tmp_path, "from vllm import ClassificationRequestOutput\n", *ENGINE)
     where, source, message = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
-    assert (where, source) == ("script.py:1: in <module>", "    from vllm import PoolingParams")
-    assert message.startswith("MissingModuleError: `vllm` has no `PoolingParams` here: ")
+    assert (where, source) == ("script.py:1: in <module>", "    from vllm import ClassificationRequestOutput")
+    assert message.startswith("MissingModuleError: `vllm` has no `ClassificationRequestOutput` here: ")
 
 
 @pytest.mark.parametrize(

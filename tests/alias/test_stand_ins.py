@@ -84,7 +84,7 @@ def test_to_replace_a_name_is_meant_in_earnest(monkeypatch: pytest.MonkeyPatch) 
 
 
 REFUSED = {
-    "from vllm import PoolingParams": "`vllm` has no `PoolingParams` here: .* no pooling",
+    "from vllm import ClassificationRequestOutput": "`vllm` has no `ClassificationRequestOutput` here: .* no classification",
     "from vllm.lora.request import LoRARequest": "There is no `vllm.lora` here: .* no LoRA adapters",
     "import vllm.platforms": "There is no `vllm.platforms` here",
     "from vllm import lora": "There is no `vllm.lora` here",
@@ -94,7 +94,7 @@ REFUSED = {
     "from vllm.engine.arg_utils import LLM": "`LLM` is in `vllm`",
     "from vllm.v1.engine import core_clients": "There is no `vllm.v1.engine.core_clients` here.* mean `core_client`",
     "import vllm.v1.engine.processor.inside": "`vllm.v1.engine.processor` has no `inside`",
-    "import vllm; vllm.PoolingParams": "`vllm` has no `PoolingParams` here",
+    "import vllm; vllm.ClassificationRequestOutput": "`vllm` has no `ClassificationRequestOutput` here",
     "import vllm; del vllm.nothing": "nothing",
 }
 
@@ -115,7 +115,7 @@ def test_a_script_can_do_without() -> None:
         "import vllm\n"
         "try:\n    from vllm.lora.request import LoRARequest\n"
         "except ModuleNotFoundError:\n    LoRARequest = None\n"
-        "answers = [hasattr(vllm, 'PoolingParams'), hasattr(vllm, '__wrapped__'), hasattr(vllm, 'LLM')]\n"
+        "answers = [hasattr(vllm, 'ClassificationRequestOutput'), hasattr(vllm, '__wrapped__'), hasattr(vllm, 'LLM')]\n"
     )
     assert imported["LoRARequest"] is None
     assert imported["answers"] == [False, False, True]

@@ -20,7 +20,7 @@ from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 class Engine:
     '''Two tokens for every prompt, and then nothing, or its death.'''
     errored, dead_error, prometheus_registry = False, EngineDeadError("It has died."), None
-    processor = SimpleNamespace(input_preprocessor=None)
+    processor = SimpleNamespace(input_preprocessor=None, supported_tasks=("generate",))
     model_config = SimpleNamespace(
         max_model_len=64, skip_tokenizer_init=True, get_vocab_size=lambda: 64, get_diff_sampling_param=dict
     )

@@ -33,8 +33,8 @@ def test_embeddings_and_scores_are_those_of_vllm(folder: Path) -> None:
     llm = LLM(runner="pooling", dtype="float32", max_model_len=256, num_gpu_blocks_override=64)
     ours = [output.outputs.embedding for output in llm.embed(TEXTS)]
     np.testing.assert_allclose(ours, embeddings, rtol=0, atol=1e-3)
-    ours = [output.outputs.score for output in llm.score(TEXTS[0], TEXTS[:4])]
-    np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-3)
+    cosines = [output.outputs.score for output in llm.score(TEXTS[0], TEXTS[:4])]
+    np.testing.assert_allclose(cosines, scores, rtol=0, atol=1e-3)
 
 
 def test_they_are_recorded(folder: Path) -> None:

@@ -5,7 +5,7 @@ up in `table.py` and imports its module then. Setting a name sets it in tracellm
 `vllm.v1.engine.core_client.InprocClient`, for example.
 
 A missing module or name raises an `EngineError` that is also Python's own error for it: it is printed without a
-traceback, and `try: import vllm.lora` and `hasattr(vllm, "PoolingParams")` still work.
+traceback, and `try: import vllm.lora` and `hasattr(vllm, "ModelRegistry")` still work.
 """
 
 import sys
@@ -147,7 +147,7 @@ class MissingNameError(EngineError, AttributeError):
 
 
 def _missing_module(module: str) -> str:
-    """Return the message for a module, or for a name that Python tried as one: `from vllm import PoolingParams`."""
+    """Return the message for a module, or for a name that Python tried as one: `from vllm import ModelRegistry`."""
     package, _, name = module.rpartition(".")
     is_class = name != name.lower() or package not in PACKAGES
     if is_class and package in HOMES:

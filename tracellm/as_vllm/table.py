@@ -15,7 +15,9 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm": {
         "engine.entrypoints.llm": "LLM",
         "engine.sample.sampling_params": "SamplingParams",
-        "engine.frontend.outputs": "RequestOutput CompletionOutput",
+        "engine.pool.pooling_params": "PoolingParams",
+        "engine.frontend.outputs": "RequestOutput CompletionOutput PoolingOutput PoolingRequestOutput EmbeddingOutput "
+        "EmbeddingRequestOutput ScoringOutput ScoringRequestOutput",
         "engine.frontend.async_llm": "AsyncLLM AsyncLLMEngine=AsyncLLM",
         "engine.frontend.llm_engine": "LLMEngine",
         "engine.frontend.preprocess": "PromptType",
@@ -27,7 +29,13 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.sample.sampling_params": "SamplingParams RequestOutputKind SamplingType StructuredOutputsParams "
         "GuidedDecodingParams",
     },
-    "vllm.outputs": {"engine.frontend.outputs": "RequestOutput CompletionOutput"},
+    "vllm.outputs": {
+        "engine.frontend.outputs": "RequestOutput CompletionOutput PoolingOutput PoolingRequestOutput EmbeddingOutput "
+        "EmbeddingRequestOutput ScoringOutput ScoringRequestOutput",
+    },
+    "vllm.pooling_params": {"engine.pool.pooling_params": "PoolingParams"},
+    "vllm.config.pooler": {"engine.config.pooler": "PoolerConfig"},
+    "vllm.v1.pool.metadata": {"engine.pool.metadata": "PoolingCursor PoolingMetadata"},
     "vllm.logprobs": {"engine.frontend.logprobs": "Logprob LogprobsOnePosition PromptLogprobs SampleLogprobs"},
     "vllm.inputs": {
         "engine.frontend.preprocess": "PromptType TokenInputs",
@@ -53,7 +61,10 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.config.multimodal": {"engine.config.multimodal": "MultiModalConfig"},
     "vllm.v1.core.encoder_cache_manager": {"engine.core.encoder_cache_manager": "EncoderCacheManager"},
     "vllm.inputs.preprocess": {"engine.frontend.preprocess": "InputPreprocessor"},
-    "vllm.config": {"engine.config.vllm_config": "VllmConfig ModelConfig CacheConfig SchedulerConfig DeviceConfig"},
+    "vllm.config": {
+        "engine.config.vllm_config": "VllmConfig ModelConfig CacheConfig SchedulerConfig DeviceConfig",
+        "engine.config.pooler": "PoolerConfig",
+    },
     "vllm.config.vllm": {"engine.config.vllm_config": "VllmConfig"},
     "vllm.config.model": {"engine.config.vllm_config": "ModelConfig"},
     "vllm.config.cache": {"engine.config.vllm_config": "CacheConfig"},
@@ -72,7 +83,16 @@ _TABLE: dict[str, dict[str, str]] = {
         "ChatCompletionStreamResponse ChatMessage CompletionRequest CompletionResponse CompletionStreamResponse "
         "DeltaMessage DetokenizeRequest DetokenizeResponse ErrorResponse ModelCard ModelList TokenizeRequest "
         "TokenizeResponse UsageInfo",
+        "engine.entrypoints.pooling.protocol": "EmbeddingChatRequest EmbeddingCompletionRequest EmbeddingRequest "
+        "EmbeddingResponse EmbeddingResponseData PoolingChatRequest PoolingCompletionRequest PoolingRequest "
+        "PoolingResponse PoolingResponseData RerankDocument RerankRequest RerankResponse RerankResult RerankUsage "
+        "ScoreRequest ScoreResponse ScoreResponseData",
     },
+    "vllm.entrypoints.openai.serving_embedding": {
+        "engine.entrypoints.pooling.serving_embedding": "OpenAIServingEmbedding",
+    },
+    "vllm.entrypoints.openai.serving_pooling": {"engine.entrypoints.pooling.serving_pooling": "OpenAIServingPooling"},
+    "vllm.entrypoints.openai.serving_score": {"engine.entrypoints.pooling.serving_score": "ServingScores"},
     "vllm.entrypoints.openai.serving_chat": {"engine.entrypoints.openai.serving_chat": "OpenAIServingChat"},
     "vllm.entrypoints.openai.serving_completion": {
         "engine.entrypoints.openai.serving_completion": "OpenAIServingCompletion",
@@ -182,12 +202,17 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.model_executor.layers.linear": "ColumnParallelLinear MergedColumnParallelLinear "
         "QKVParallelLinear ReplicatedLinear RowParallelLinear",
     },
+    "vllm.model_executor.layers.pooler": {
+        "engine.model_executor.layers.pooler": "AllPool CLSPool DispatchPooler EmbeddingPoolerHead LastPool MeanPool "
+        "Pooler",
+    },
     "vllm.model_executor.layers.rotary_embedding": {
         "engine.model_executor.layers.rotary_embedding": "RotaryEmbedding get_rope"
     },
     "vllm.model_executor.layers.vocab_parallel_embedding": {
         "engine.model_executor.layers.vocab_embedding": "VocabParallelEmbedding ParallelLMHead",
     },
+    "vllm.model_executor.models.adapters": {"engine.model_executor.models.adapters": "as_embedding_model"},
     "vllm.model_executor.models.gemma2": {"engine.model_executor.models.gemma2": "Gemma2ForCausalLM Gemma2Model"},
     "vllm.model_executor.models.gemma3": {"engine.model_executor.models.gemma3": "Gemma3ForCausalLM Gemma3Model"},
     "vllm.model_executor.models.gpt2": {"engine.model_executor.models.gpt2": "GPT2LMHeadModel GPT2Model"},
@@ -233,22 +258,22 @@ VALUES: dict[str, dict[str, object]] = {
 """Names with values of their own."""
 
 MISSING_AREAS: dict[str, str] = {
+    "vllm.ClassificationOutput": "no classification",
+    "vllm.ClassificationRequestOutput": "no classification",
     "vllm.ModelRegistry": "only the models that `tracellm.engine.model_executor.models` lists",
-    "vllm.PoolingParams": "no pooling: embeddings, scores, classification",
     "vllm.assets": "no sample images, audio or video",
     "vllm.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.benchmarks": "none of vLLM's benchmarks",
     "vllm.compilation": "no compilation and no CUDA graphs",
     "vllm.distributed": "tensor and pipeline parallelism only, in `tracellm.engine.distributed`",
     "vllm.engine.multiprocessing": "no engine of V0",
-    "vllm.entrypoints.openai": "chat, completions and tokenization, and nothing else of the server",
+    "vllm.entrypoints.openai": "chat, completions, pooling and tokenization, and nothing else of the server",
     "vllm.lora": "no LoRA adapters",
     "vllm.model_executor.layers.quantization": "no quantization",
     "vllm.model_executor.models": "only the models that `tracellm.engine.model_executor.models` lists",
     "vllm.multimodal": "no video, and only what `tracellm.engine.multimodal` holds",
     "vllm.platforms": "the CPU and CUDA by PyTorch alone",
     "vllm.plugins": "no plugins",
-    "vllm.pooling_params": "no pooling: embeddings, scores, classification",
     "vllm.reasoning": "parsers with an interface of their own, in `tracellm.engine.reasoning`",
     "vllm.sampling_params.BeamSearchParams": "no beam search",
     "vllm.v1.attention": "only the backends that `tracellm.engine.attention.backends` holds",

@@ -33,12 +33,11 @@ from tracellm.engine.entrypoints.chat_utils import (
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
 from tracellm.engine.entrypoints.pooling.methods import PoolingMethods
 from tracellm.engine.entrypoints.progress_bar import ProgressBar, make_progress_bar
-from tracellm.engine.entrypoints.prompt_batch import make_batch
+from tracellm.engine.entrypoints.prompt_batch import Params, make_batch
 from tracellm.engine.frontend.llm_engine import LLMEngine
 from tracellm.engine.frontend.outputs import PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.ipc.messages import EngineCoreRequest
-from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
@@ -207,11 +206,7 @@ class LLM(PoolingMethods):
             KeyboardInterrupt: Ctrl-C; unfinished requests are aborted, and the LLM can be used again.
         """
         reject_unknown_arguments(self.generate, unknown)
-        if self.model_config.runner_type != "generate":
-            raise EngineError(
-                "LLM.generate() is only supported for generative models. Try passing `--runner generate` to use the "
-                "model as a generative model."
-            )
+        self._check_runner("generate", needs="generate")
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
         with deferred_interrupts() as interrupts, self._exclusive():
@@ -327,7 +322,7 @@ class LLM(PoolingMethods):
     def _validate_and_add_requests(
         self,
         prompts: PromptType | Sequence[PromptType] | None,
-        params: SamplingParams | PoolingParams | Sequence[SamplingParams | PoolingParams],
+        params: Params | Sequence[Params],
         priority: Sequence[int] | None,
         interrupts: Interrupts,
         method: str = "generate",
@@ -350,9 +345,7 @@ class LLM(PoolingMethods):
             self.llm_engine.abort_request(added)
             raise
 
-    def _process_inputs(
-        self, prompt: PromptType, params: SamplingParams | PoolingParams, priority: int
-    ) -> EngineCoreRequest:
+    def _process_inputs(self, prompt: PromptType, params: Params, priority: int) -> EngineCoreRequest:
         request_id = str(next(self.request_counter))
         request = self.processor.process_inputs(request_id, prompt, params, priority=priority)
         request.params.output_kind = RequestOutputKind.FINAL_ONLY

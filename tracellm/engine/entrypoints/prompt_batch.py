@@ -6,7 +6,7 @@ vLLM: in vllm/entrypoints/llm.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.validation import all_are, anything
@@ -14,7 +14,9 @@ from tracellm.engine.frontend.preprocess import PromptType
 from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
-__all__ = ["BatchItem", "as_batch", "make_batch"]
+__all__ = ["BatchItem", "Params", "as_batch", "make_batch"]
+
+Params: TypeAlias = SamplingParams | PoolingParams
 
 
 class BatchItem(NamedTuple):
@@ -46,7 +48,7 @@ def as_batch(prompts: object, method: str) -> list[Any]:
 
 def make_batch(
     prompts: PromptType | Sequence[PromptType] | None,
-    params: SamplingParams | PoolingParams | Sequence[SamplingParams | PoolingParams],
+    params: Params | Sequence[Params],
     priority: Sequence[int] | None,
     method: str = "generate",
 ) -> list[BatchItem]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
@@ -83,7 +83,7 @@ class RequestState:
         parent_req: ParentRequest | None = None,
         request_index: int = 0,
         queue: RequestOutputCollector | None = None,
-    ) -> RequestState:
+    ) -> RequestState | PoolingRequestState:
         """Create the state of a new request.
 
         Args:
@@ -95,8 +95,8 @@ class RequestState:
             request_index: the child's index among its siblings.
             queue: queue for the outputs, under `AsyncLLM`.
         """
-        params = request.sampling_params
-        assert params is not None, "the state of a request for pooling is a PoolingRequestState"
+        if (params := request.sampling_params) is None:
+            return PoolingRequestState(request, log_stats, queue)
         if not params.detokenize:
             tokenizer = None
         return cls(
@@ -178,13 +178,16 @@ class RequestState:
         )
 
 
+_State: TypeAlias = RequestState | PoolingRequestState
+
+
 class OutputProcessor:
     """Turns `EngineCoreOutput`s into `RequestOutput`s; used by `LLMEngine` and `AsyncLLM`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast | None, log_stats: bool) -> None:
         self.tokenizer = tokenizer
         self.log_stats = log_stats
-        self.request_states: dict[str, RequestState | PoolingRequestState] = {}
+        self.request_states: dict[str, _State] = {}
         self.parent_requests: dict[str, ParentRequest] = {}
 
     def get_num_unfinished_requests(self) -> int:
@@ -212,12 +215,8 @@ class OutputProcessor:
         duplicates = {request.request_id, request_id} & self.request_states.keys()
         if duplicates or self.parent_requests.get(request_id, parent_req) is not parent_req:
             raise InvalidRequestError(f"A request with the id {request_id!r} is running; ids must be unique.")
-        self.request_states[request.request_id] = (
-            PoolingRequestState(request, self.log_stats, queue)
-            if request.pooling_params is not None
-            else RequestState.from_new_request(
-                self.tokenizer, request, prompt, self.log_stats, parent_req, request_index, queue
-            )
+        self.request_states[request.request_id] = RequestState.from_new_request(
+            self.tokenizer, request, prompt, self.log_stats, parent_req, request_index, queue
         )
         if parent_req is not None:
             self.parent_requests[parent_req.request_id] = parent_req
@@ -315,7 +314,7 @@ class OutputProcessor:
                 self._update_stats_from_finished(state, finish_reason, iteration_stats)
         return OutputProcessorOutput(request_outputs, reqs_to_abort)
 
-    def _fail(self, state: RequestState | PoolingRequestState, error: Exception, finished: bool) -> list[str]:
+    def _fail(self, state: _State, error: Exception, finished: bool) -> list[str]:
         """End a request and its siblings by an error. Returns those that still run in the engine core."""
         assert state.queue is not None
         state.queue.put(error)
@@ -326,11 +325,7 @@ class OutputProcessor:
         return [request_id for request_id in removed if request_id != state.request_id or not finished]
 
     def _update_stats_from_output(
-        self,
-        state: RequestState | PoolingRequestState,
-        output: EngineCoreOutput,
-        timestamp: float,
-        iteration_stats: IterationStats,
+        self, state: _State, output: EngineCoreOutput, timestamp: float, iteration_stats: IterationStats
     ) -> None:
         assert state.stats is not None
         iteration_stats.update_from_output(
@@ -338,7 +333,7 @@ class OutputProcessor:
         )
 
     def _update_stats_from_finished(
-        self, state: RequestState | PoolingRequestState, finish_reason: FinishReason, iteration_stats: IterationStats
+        self, state: _State, finish_reason: FinishReason, iteration_stats: IterationStats
     ) -> None:
         assert state.stats is not None
         iteration_stats.update_from_finished_request(

@@ -19,7 +19,7 @@ from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.preprocess import InputPreprocessor, PromptType, TokenInputs
 from tracellm.engine.ipc.messages import EngineCoreRequest
 from tracellm.engine.pool.pooling_params import PoolingParams
-from tracellm.engine.pool.tasks import get_supported_tasks
+from tracellm.engine.pool.tasks import check_task, get_supported_tasks
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -101,18 +101,11 @@ class Processor:
         return limit if requested == -1 else requested
 
     def _validate_params(self, params: SamplingParams | PoolingParams) -> None:
-        """Check the parameters against the model. The words about tasks are those of later versions of vLLM."""
-        if isinstance(params, PoolingParams):
-            if "generate" in self.supported_tasks:
-                raise InvalidRequestError("This model does not support pooling: it was loaded to generate.")
-            if params.task not in self.supported_tasks:
-                supported = list(self.supported_tasks)
-                raise InvalidRequestError(f"Unsupported task: {params.task!r} Supported tasks: {supported}")
-            return
-        if not isinstance(params, SamplingParams):
+        if not isinstance(params, (SamplingParams, PoolingParams)):
             raise InvalidRequestError(f"Sampling parameters must be a SamplingParams, got {type(params).__name__}.")
-        if "generate" not in self.supported_tasks:
-            raise InvalidRequestError("This model does not support generation: it was loaded for pooling.")
+        check_task(params.task if isinstance(params, PoolingParams) else "generate", self.supported_tasks)
+        if isinstance(params, PoolingParams):
+            return
         self._validate_logprobs(params)
         self._validate_token_ids(params)
         self.validate_structured_output(params)

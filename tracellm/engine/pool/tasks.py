@@ -6,9 +6,10 @@ vLLM: vllm/tasks.py, and `GPUModelRunner.get_supported_tasks`. Left out: classif
 transcription.
 """
 
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.vllm_config import VllmConfig
 
-__all__ = ["get_supported_tasks"]
+__all__ = ["check_task", "get_supported_tasks"]
 
 
 def get_supported_tasks(vllm_config: VllmConfig) -> tuple[str, ...]:
@@ -22,3 +23,18 @@ def get_supported_tasks(vllm_config: VllmConfig) -> tuple[str, ...]:
     in_chunks = scheduler_config.enable_chunked_prefill or scheduler_config.long_prefill_token_threshold > 0
     token_embed = () if in_chunks else ("token_embed",)
     return token_embed if pooler_config.pooling_type == "ALL" else (*token_embed, "embed")
+
+
+def check_task(task: str | None, supported_tasks: tuple[str, ...]) -> None:
+    """Check that the engine has the task of a request, in the words of later versions of vLLM.
+
+    Raises:
+        InvalidRequestError: it does not.
+    """
+    generates = "generate" in supported_tasks
+    if task == "generate" and not generates:
+        raise InvalidRequestError("This model does not support generation: it was loaded for pooling.")
+    if task != "generate" and generates:
+        raise InvalidRequestError("This model does not support pooling: it was loaded to generate.")
+    if task not in supported_tasks:
+        raise InvalidRequestError(f"Unsupported task: {task!r} Supported tasks: {list(supported_tasks)}")

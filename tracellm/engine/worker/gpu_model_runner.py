@@ -192,8 +192,7 @@ class GPUModelRunner:
         """Compute one step as planned, up to the logits, from the previous pipeline stage's results if there is one.
 
         Returns:
-            None if `sample_tokens` must follow; results for the next stage; the output of a step without tokens, or of
-            a pooling model.
+            None if `sample_tokens` must follow; results for the next stage; the output of a step that does not sample.
         """
         if self.inputs_copied is not None:
             self.inputs_copied.synchronize()  # from here on the host's side of the buffers may be overwritten

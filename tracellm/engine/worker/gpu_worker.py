@@ -122,7 +122,7 @@ class Worker:
         """Compute one step between the pipeline's neighbours; see `GPUModelRunner.execute_model`.
 
         Returns:
-            None if `sample_tokens` must follow; the output of a step without tokens, or of a pooling model.
+            None if `sample_tokens` must follow, or the output of a step that does not sample.
 
         Raises:
             EngineError: the memory cannot hold the step's activations.

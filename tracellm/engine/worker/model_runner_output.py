@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from tracellm.engine.sample.sampling_params import SamplingParams
+
 __all__ = [
     "EMPTY_MODEL_RUNNER_OUTPUT",
     "AsyncModelRunnerOutput",
@@ -122,6 +124,12 @@ class ModelRunnerOutput:
     pooler_output: list[Tensor | None] = field(default_factory=list)
     """Result of pooling for each request, float32, on the host; None while its prompt is not complete. Empty if the
     model generates."""
+
+    def get_logprobs(self, index: int, params: SamplingParams | None) -> LogprobsLists | None:
+        """Return the log probabilities of the new token of the request at `index`, if its parameters ask for some."""
+        if self.logprobs is None or params is None or params.logprobs is None:
+            return None
+        return self.logprobs.slice(index, index + 1)
 
 
 class AsyncModelRunnerOutput(ABC):

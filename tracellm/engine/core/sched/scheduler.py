@@ -357,13 +357,11 @@ class Scheduler(EncoderInputScheduler):
             model_runner_output: its results. `sampled_token_ids[i]` is empty if the prompt is not fully computed.
 
         Returns:
-            By client index, the outputs of requests that got tokens or failed. One client also gets the statistics, if
-            they are collected.
+            By client index, the outputs of requests with a token, a result or an error; for one client statistics, too.
         """
         outputs: dict[int, list[EngineCoreOutput]] = {}
         stopped_reqs: set[Request] = set()
-        errors, logprobs = model_runner_output.errors, model_runner_output.logprobs
-        pooler_outputs = model_runner_output.pooler_output
+        errors, pooler_outputs = model_runner_output.errors, model_runner_output.pooler_output
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
             if request is None:
@@ -375,25 +373,21 @@ class Scheduler(EncoderInputScheduler):
             index = model_runner_output.req_id_to_index[request_id]
             new_token_ids = model_runner_output.sampled_token_ids[index]
             pooler_output = pooler_outputs[index] if pooler_outputs else None
+            if not new_token_ids and pooler_output is None:
+                continue
+            new_token_ids, stopped = self._update_request_with_output(request, new_token_ids)
             if pooler_output is not None:
                 stopped = check_stop(request, self.max_model_len, pooler_output)
-            elif new_token_ids:
-                new_token_ids, stopped = self._update_request_with_output(request, new_token_ids)
-            else:
-                continue
             if stopped:
                 self._free_request(request)
                 stopped_reqs.add(request)
             if self.structured_output_manager.should_advance(request):
                 self.structured_output_manager.accept_tokens(request, new_token_ids)
-            new_logprobs = None
-            if logprobs is not None and request.sampling_params and request.sampling_params.logprobs is not None:
-                new_logprobs = logprobs.slice(index, index + 1)
             outputs.setdefault(request.client_index, []).append(
                 EngineCoreOutput(
                     request_id=request_id,
                     new_token_ids=new_token_ids,
-                    new_logprobs=new_logprobs,
+                    new_logprobs=model_runner_output.get_logprobs(index, request.sampling_params),
                     new_prompt_logprobs_tensors=model_runner_output.prompt_logprobs_dict.get(request_id),
                     pooling_output=pooler_output,
                     finish_reason=request.get_finished_reason() if stopped else None,

@@ -176,11 +176,13 @@ class PoolingMethods:
         scores = cosine_similarity(tokenizer.pad_token_id, encoded[: len(prompts_1)], encoded[len(prompts_1) :])
         return [ScoringRequestOutput.from_base(score) for score in scores]
 
-    def _check_runner(self, method: str) -> None:
-        if self.model_config.runner_type != "pooling":
+    def _check_runner(self, method: str, needs: str = "pooling") -> None:
+        """Refuse a method for the other kind of models."""
+        if self.model_config.runner_type != needs:
+            kind = "generative" if needs == "generate" else "pooling"
             raise EngineError(
-                f"LLM.{method}() is only supported for pooling models. Try passing `--runner pooling` to use the model "
-                "as a pooling model."
+                f"LLM.{method}() is only supported for {kind} models. Try passing `--runner {needs}` to use the model "
+                f"as a {kind} model."
             )
 
 
