@@ -1,8 +1,8 @@
 """Generated parts of docs/server.md: commands with their responses, refusals, and one explained request.
 
-`record` starts two servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
+`record` starts three servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
 The first server responds to all commands, and its engine process is killed at the end. The second is explained, gets
-one chat request and SIGTERM. `make_docs.py` writes the parts to the pages, and `tests/docs/test_server_page.py`
+one chat request and SIGTERM. The third pools. `make_docs.py` writes the parts to the pages, and `tests/docs/test_server_page.py`
 compares them.
 """
 
@@ -27,6 +27,8 @@ from scripts.server_questions import (
     EXPLAINED,
     IGNORED,
     KILLED,
+    POOLING,
+    POOLING_PYTHON,
     PYTHON,
     QUESTION,
     REFUSED,
@@ -71,6 +73,10 @@ def record(folder: Path) -> dict[str, Any]:
         said["killed"] = _shell(KILLED, folder, plain)
         said["killed-end"] = plain.end()
         said["end"] = explained.end()
+    with Server.start("--dtype", "float32", "--runner", "pooling") as pooling:
+        said |= {name: _shell(command, folder, pooling) for name, command in POOLING.items()}
+        program = POOLING_PYTHON.replace(ADDRESS, pooling.url)
+        said["python-embeddings"] = _run([sys.executable, "-c", program], folder)
     with Server.fake("--api-key", "secret") as guarded:  # its engine starts at once
         said["errors"].append(_ask(guarded, "GET", "/v1/models", None, {"Authorization": "Bearer guess"}))
     said["snippet"] = _run([sys.executable, "snippet.py"], folder)
@@ -137,7 +143,11 @@ def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]
         "server-snippet": f"{_code('python', SNIPPET)}\n{_code('text', said['snippet'])}",
         "server-check": _console(shlex.join(["tracellm", *check[3:7]]), _run(check, folder)),
     }
-    made |= {f"server-{name}": _console(command, said[name]) for name, command in COMMANDS.items()}
+    made["server-ready-pooling"] = _console(
+        "tracellm serve --runner pooling --dtype float32", ready.partition(" Try:")[0]
+    )
+    made["server-python-embeddings"] = f"{_code('python', POOLING_PYTHON)}\n{_code('text', said['python-embeddings'])}"
+    made |= {f"server-{name}": _console(command, said[name]) for name, command in (COMMANDS | POOLING).items()}
     made |= {f"server-{name}": f"{_code('python', part)}\n{_code('text', said[name])}" for name, part in PYTHON.items()}
     return made
 

@@ -4,8 +4,8 @@ The pages show the commands as they are here, with the responses from server_doc
 """
 
 __all__ = [
-    "ADDRESS", "CALLER", "COMMANDS", "ERRORS", "EXPLAINED", "IGNORED", "KILLED", "PYTHON", "QUESTION", "REFUSED", "RUN",
-    "SNIPPET", "TOO_LONG",
+    "ADDRESS", "CALLER", "COMMANDS", "ERRORS", "EXPLAINED", "IGNORED", "KILLED", "POOLING", "POOLING_PYTHON", "PYTHON",
+    "QUESTION", "REFUSED", "RUN", "SNIPPET", "TOO_LONG",
 ]  # fmt: skip
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -35,6 +35,25 @@ COMMANDS = {
     "error": f"""curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello", "temperature": -1}}'""",
 }
 """Commands of the pages, in order."""
+_CITIES = '["Rome is the capital of Italy.", "What is 3 + 4?", "The capital of France is Paris."]'
+POOLING = {
+    "score": f"""curl -s {ADDRESS}/score {_JSON} -d '{{
+  "text_1": "The capital of France is Paris.", "text_2": "The capital of Italy is Rome."
+}}' | grep -o '"score":0.[0-9]' """.rstrip(),
+    "rerank": f"""curl -s {ADDRESS}/rerank {_JSON} -d '{{
+  "query": "The capital of France is Paris.", "documents": {_CITIES}, "top_n": 2
+}}' | grep -o '"text":"[^"]*"'""",
+}
+"""Commands to a pooling model."""
+POOLING_PYTHON = f"""\
+from openai import OpenAI
+
+client = OpenAI(base_url="{ADDRESS}/v1", api_key="none")
+answer = client.embeddings.create(model="tiny", input=["The capital of France is Paris.", "Hello!"])
+for vector in answer.data:
+    print(vector.index, len(vector.embedding), "values")
+print(answer.usage.prompt_tokens, "tokens")
+"""
 KILLED = f"""\
 kill -9 $(pgrep -P 4711 -f spawn_main)   # 4711: the process id of `tracellm serve`
 curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello"}}'"""

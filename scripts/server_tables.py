@@ -41,6 +41,19 @@ ENGINE = {
         "auto (the checkpoint's dtype; bfloat16 for a float32 checkpoint), float32, bfloat16 or float16",
         "auto（按 checkpoint；float32 的 checkpoint 用 bfloat16）、float32、bfloat16 或 float16",
     ),
+    "runner": (
+        "generate (text), pooling (vectors of prompts) or auto (by the model's files)",
+        "generate（生成文本）、pooling（提示词的向量）或 auto（由模型文件决定）",
+    ),
+    "convert": (
+        "embed: embeddings from a model that generates, the default under --runner pooling; none: not",
+        "embed：从生成模型得到 embedding，是 --runner pooling 时的默认值；none：不转换",
+    ),
+    "pooler_config": (
+        'how vectors are made, as JSON: `{"pooling_type": "MEAN", "normalize": false}`; types: LAST, CLS, MEAN, ALL',
+        '向量的计算方式，写作 JSON：`{"pooling_type": "MEAN", "normalize": false}`；类型有 LAST、CLS、MEAN、ALL',
+    ),
+    "override_pooler_config": ("deprecated name of --pooler-config", "--pooler-config 的旧名"),
     "hf_overrides": ("entries of config.json to replace", "要覆盖的 config.json 条目"),
     "generation_config": (
         "source of sampling defaults: auto (the model), vllm (none) or a directory",

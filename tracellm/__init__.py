@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracellm.engine.entrypoints.llm import LLM
     from tracellm.engine.frontend.async_llm import AsyncLLM
-    from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+    from tracellm.engine.frontend.outputs import (
+        CompletionOutput,
+        EmbeddingRequestOutput,
+        PoolingRequestOutput,
+        RequestOutput,
+        ScoringRequestOutput,
+    )
+    from tracellm.engine.pool.pooling_params import PoolingParams
     from tracellm.engine.sample.sampling_params import SamplingParams, StructuredOutputsParams
     from tracellm.notebook.explain import explain
     from tracellm.notebook.run import Run, open_run
@@ -30,9 +37,13 @@ __all__ = [
     "LLM",
     "AsyncLLM",
     "CompletionOutput",
+    "EmbeddingRequestOutput",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "RequestOutput",
     "Run",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "__version__",
     "explain",
@@ -45,8 +56,12 @@ _HOMES = {
     "AsyncLLM": "tracellm.engine.frontend.async_llm",
     "SamplingParams": "tracellm.engine.sample.sampling_params",
     "StructuredOutputsParams": "tracellm.engine.sample.sampling_params",
+    "PoolingParams": "tracellm.engine.pool.pooling_params",
     "RequestOutput": "tracellm.engine.frontend.outputs",
     "CompletionOutput": "tracellm.engine.frontend.outputs",
+    "EmbeddingRequestOutput": "tracellm.engine.frontend.outputs",
+    "PoolingRequestOutput": "tracellm.engine.frontend.outputs",
+    "ScoringRequestOutput": "tracellm.engine.frontend.outputs",
     "probe": "tracellm.probes",
     "explain": "tracellm.notebook.explain",
     "open_run": "tracellm.notebook.run",
