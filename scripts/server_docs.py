@@ -2,8 +2,8 @@
 
 `record` starts three servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
 The first server responds to all commands, and its engine process is killed at the end. The second is explained, gets
-one chat request and SIGTERM. The third pools. `make_docs.py` writes the parts to the pages, and `tests/docs/test_server_page.py`
-compares them.
+one chat request and SIGTERM. The third pools. `make_docs.py` writes the parts to the pages, and
+`tests/docs/test_server_page.py` compares them.
 """
 
 import json

@@ -153,7 +153,7 @@ ERRORS: tuple[tuple[str, str, bytes | None, dict[str, str]], ...] = (
     ("POST", "/v1/completions", b'{"prompt": "Hello", "max_tokens": 5000}', {}),
     ("POST", "/v1/completions", b'{"prompt": "Hel', {}),
     ("POST", "/v1/completions", b'{"model": "gpt-4", "prompt": "Hello"}', {}),
-    ("GET", "/v1/embeddings", None, {}),
+    ("GET", "/v1/images/generations", None, {}),
     ("GET", "/v1/completions", None, {}),
     ("POST", "/v1/completions", TOO_LONG, {}),
     ("POST", "/v1/completions", b'{"prompt": "Hello"}', {"Content-Type": "text/plain"}),

@@ -84,7 +84,7 @@ def test_to_replace_a_name_is_meant_in_earnest(monkeypatch: pytest.MonkeyPatch) 
 
 
 REFUSED = {
-    "from vllm import ClassificationRequestOutput": "`vllm` has no `ClassificationRequestOutput` here: .* no classification",
+    "from vllm import ClassificationRequestOutput": "`vllm` has no `ClassificationRequestOutput` here: .* no class",
     "from vllm.lora.request import LoRARequest": "There is no `vllm.lora` here: .* no LoRA adapters",
     "import vllm.platforms": "There is no `vllm.platforms` here",
     "from vllm import lora": "There is no `vllm.lora` here",
