@@ -71,6 +71,13 @@ async def merge_async_iterators(*iterators: AsyncGenerator[T, None]) -> AsyncGen
 
     If an iterator fails or the consumer stops, the others are cancelled.
     """
+    if len(iterators) == 1:  # no task or queue between the engine's outputs and the response
+        try:
+            async for only in iterators[0]:
+                yield 0, only
+        finally:
+            await iterators[0].aclose()
+        return
     queue: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue()
 
     async def read(index: int, iterator: AsyncGenerator[T, None]) -> None:
