@@ -21,8 +21,8 @@ ROOMS = {
         "overhead", "recording", "join",
     ],
     "report": [
-        "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "step_text", "workers", "console",
-        "html", "diff", "export",
+        "texts", "wording", "facts", "tree", "diagram", "calltree", "requests_list", "steps_table", "step_text",
+        "workers", "console", "html", "diff", "export",
     ],
 }  # fmt: skip
 """The rooms of a floor, from the ground up."""

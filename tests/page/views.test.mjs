@@ -96,6 +96,13 @@ test("requests are sorted by a column, ids by their numbers, equal ones by submi
   assert.deepEqual(sortRequests(requests, "first", true), [1, 3, 0, 2]);
 });
 
+test("a refused request stands where it arrived, and sorts by its answer", () => {
+  const requests = [{ id: "0", at: 10, reason: "stop" }, { id: "1", at: 30, reason: "length" }];
+  const refused = [{ id: "POST /v1/completions", at: 20, answer: "400 BadRequestError" }];
+  assert.deepEqual(sortRequests([...requests, ...refused], "", false), [0, 2, 1]);
+  assert.deepEqual(sortRequests([...requests, ...refused], "reason", false), [2, 1, 0]);
+});
+
 test("a request that ended before a step is named in it, an aborted or preempted one once", () => {
   const change = Object.fromEntries(["released", "dropped", "aborted", "preempted"].map((key) => [`page.change.${key}`, `${key} {names}`]));
   setTexts({ en: { ...change, "step.comma": ", " } }, "en");

@@ -12,12 +12,11 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm import probe
-from tracellm.probes.catalog.engine.processes import ENTRIES
+from tracellm.probes.catalog.engine.http import ENTRIES
 from tracellm.probes.context.traceparent import parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 
-HTTP = [entry for entry in ENTRIES if entry.target.startswith("fastapi")]
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -94,7 +93,7 @@ def serve(folder: Path, use: Callable[[Any], Awaitable[Any]], record: Callable[.
 
         await use(app)
 
-    return record(folder, lambda: asyncio.run(main()), catalog=HTTP)
+    return record(folder, lambda: asyncio.run(main()), catalog=ENTRIES)
 
 
 def of_http(trace: Trace) -> list[Span]:

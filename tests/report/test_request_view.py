@@ -24,7 +24,7 @@ def two_outputs() -> list[Span]:
 def test_outputs_of_one_request_stand_together():
     """Outputs of one request are one entry with one prompt, n, total tokens, and each output's id and end."""
     [request] = requests_view(Trace(two_outputs()), "en")["requests"]
-    assert (request["id"], request["prompt"]) == ("9", "The capital of France is")
+    assert (request["title"], request["prompt"]) == ("Request 9", "The capital of France is")
     assert request["facts"] == ["6 prompt tokens, 26 generated", "2 outputs"]
     assert [(one["title"], one["text"]) for one in request["outputs"]] == [
         ("Output 1 (0)", " Paris."),
@@ -39,7 +39,7 @@ def test_outputs_of_one_request_stand_together():
 def test_requests_of_their_own_stay_apart():
     """Requests without n, or with n = 1, are separate entries."""
     shown = requests_view(Trace(a_run()), "zh")["requests"]
-    assert [request["id"] for request in shown] == ["0", "1"]
+    assert [request["title"] for request in shown] == ["请求 0", "请求 1"]
     assert [len(request["outputs"]) for request in shown] == [1, 1]
     assert any(fact.startswith("排队 ") for fact in shown[0]["facts"])
 
@@ -50,7 +50,7 @@ def test_requests_of_two_engines_are_two_though_they_have_one_id():
     for life in (span for span in spans if span.name == names.REQUEST_SPAN):
         life.attributes[names.REQUEST_ID] = "0"
     shown = requests_view(Trace(spans), "en")["requests"]
-    assert [(request["id"], len(request["outputs"])) for request in shown] == [("0", 1), ("0", 1)]
+    assert [(request["title"], len(request["outputs"])) for request in shown] == [("Request 0", 1), ("Request 0", 1)]
     assert shown[0]["prompt"] != shown[1]["prompt"]
 
 

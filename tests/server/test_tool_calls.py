@@ -303,8 +303,8 @@ def test_a_message_that_the_server_generated(runner: asyncio.Runner, speaker: Sp
     first = both(runner, speaker, f"<think>Paris!</think>{CALL}", reasoning_parser="qwen3", tools=TOOLS)["raw"]
     call = first["tool_calls"][0]["id"]
     result = {"role": "tool", "tool_call_id": call, "content": "12 degrees"}
-    options = {**AUTO, "chat_template": TEMPLATE, "exclude_tools_when_tool_choice_none": True}
-    fields = {"messages": [*HELLO, first, result], "tools": TOOLS, "tool_choice": "none", "max_tokens": 1}
+    options: dict[str, Any] = {**AUTO, "chat_template": TEMPLATE, "exclude_tools_when_tool_choice_none": True}
+    fields: dict[str, Any] = {"messages": [*HELLO, first, result], "tools": TOOLS, "tool_choice": "none", "max_tokens": 1}
     response = ask(runner, speaker, "Mild.", options=options, **fields)
     assert response.status_code == 200, response.text
     assert speaker.requests[0]["prompt"] == (

@@ -28,6 +28,7 @@ __all__ = [
     "print_problems",
     "recorded_classes",
     "recorded_names",
+    "requests_text",
     "sequence_picture",
     "sequence_text",
     "step_text",
@@ -120,6 +121,15 @@ def calltree_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> st
     from tracellm.report.calltree import calltree
 
     return _with_notes(calltree(run.trace, lang=lang, width=width), run, lang)
+
+
+def requests_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:
+    """Return the list of all requests, `width` columns wide."""
+    from tracellm.report.requests_list import requests_list
+
+    return _with_notes(
+        requests_list(run.trace, lang, width), run, lang, further=why_missing(run.manifest, lang, "requests")
+    )
 
 
 def steps_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:

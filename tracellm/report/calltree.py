@@ -23,6 +23,7 @@ from tracellm.report.tree.nodes import Node, raised_here, walk
 from tracellm.report.tree.step_groups import condense
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
+from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 
@@ -122,7 +123,8 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
         if isinstance(node, str):
             yield Row(lines, node)
             continue
-        returned = result(node.span, _LONGEST_RESULT) if node.spans and node.count == 1 else ""
+        same_result = node.count == 1 or (node.spans and names.HTTP_METHOD in node.span.attributes)
+        returned = result(node.span, _LONGEST_RESULT) if node.spans and same_result else ""
         own_ns = node.own_ns if node.spans else None
         title = _title(node, lang)
         if node.kind == "call":

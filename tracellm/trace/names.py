@@ -15,6 +15,7 @@ from tracellm.trace.attributes import ATTRIBUTES, Attribute, Group
 
 __all__ = [
     "ATTRIBUTES",
+    "CLIENT_DISCONNECTED",
     "HTTP_SPAN",
     "LAUNCH_SPAN",
     "LEVELS",
@@ -49,6 +50,9 @@ LAUNCH_SPAN = "<kernel>"
 HTTP_SPAN = "<method> <path>"
 """Name of the span of an HTTP request to the server: `POST /v1/completions`."""
 
+CLIENT_DISCONNECTED = "client_disconnected"
+"""Value of `error.type` of an HTTP request whose client left before all of the response was sent."""
+
 
 # -- calls
 _define = Group("Any call")
@@ -78,7 +82,12 @@ RECORDING_DURATION = _define(
 )
 
 _define = Group("A call that failed")
-ERROR_TYPE = _define("error.type", "str", "class of the exception that the call raised")
+ERROR_TYPE = _define(
+    "error.type",
+    "str",
+    "class of the exception that the call raised; of an HTTP request, the type of the error in the response, else its "
+    "status, or client_disconnected: the client left before all of the response was sent",
+)
 EXCEPTION_TYPE = _define("exception.type", "str", "class of the exception", on=("event exception",))
 EXCEPTION_MESSAGE = _define(
     "exception.message", "str", "message of the exception", private=True, on=("event exception",)
@@ -90,7 +99,9 @@ EXCEPTION_STACKTRACE = _define(
 _define = Group("A span that the program opened with OpenTelemetry", on=(USERS_SPAN,))
 SCOPE = _define("otel.scope.name", "str", "name of the tracer; may be empty")
 SCOPE_VERSION = _define("otel.scope.version", "str", "version of the tracer")
-SPAN_KIND = _define("span.kind", "str", "server, client, producer or consumer; absent for internal")
+SPAN_KIND = _define(
+    "span.kind", "str", "server, client, producer or consumer; absent for internal", on=(USERS_SPAN, HTTP_SPAN)
+)
 SENT = _define("tracellm.sent", "bool", "true if the program itself sends the span by OTLP; tracellm then does not")
 _DROPPED = "number of dropped ones (the oldest); the limit is OTEL_SPAN_{}_COUNT_LIMIT, by default 128"
 DROPPED_ATTRIBUTES = _define("tracellm.dropped.attributes", "int", _DROPPED.format("ATTRIBUTE"))
@@ -153,6 +164,17 @@ COLLECTIVE_NUMBER = _define("tracellm.collective.number", "int", "number of the 
 HTTP_METHOD = _define("http.request.method", "str", "method of the HTTP request: GET, POST", on=_HTTP)
 HTTP_PATH = _define("url.path", "str", "requested path: /v1/chat/completions", on=_HTTP)
 HTTP_STATUS = _define("http.response.status_code", "int", "status code of the response", on=_HTTP)
+HTTP_ERROR = _define(
+    "tracellm.http.error", "str", "message of the error in the response, at most 500 characters", private=True, on=_HTTP
+)
+HTTP_SENT_ID = _define("http.request.header.x-request-id", "str[]", "request id that the client sent", on=_HTTP)
+HTTP_GIVEN_ID = _define("http.response.header.x-request-id", "str[]", "request id in the response", on=_HTTP)
+HTTP_REQUESTS = _define(
+    "tracellm.http.requests",
+    "str[]",
+    "tracellm.request.id of the requests that it submitted, at most 64; absent if it was refused",
+    on=_HTTP,
+)
 
 
 # -- requests

@@ -13,6 +13,7 @@ from tracellm.cli.reports import (
     classes_in_focus,
     open_in_browser,
     print_depth_limit,
+    requests_text,
     sequence_text,
     step_text,
     steps_text,
@@ -24,10 +25,10 @@ from tracellm.report.texts import Language, text
 
 __all__ = ["report", "show"]
 
-_PARTS = ("sequence", "tree", "steps", "workers")
+_PARTS = ("sequence", "tree", "requests", "steps", "workers")
 
 
-@click.command(cls=Command, usage=["[RUN]", "sequence|tree|steps|step N|workers"], help="cli.help.show")
+@click.command(cls=Command, usage=["[RUN]", "sequence|tree|requests|steps|step N|workers"], help="cli.help.show")
 @click.argument("what", nargs=-1)
 @language_option
 @detail_option
@@ -65,6 +66,8 @@ def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple
             output = sequence_text(run, lang, detail=level, focus=focus)
         case "tree":
             output = calltree_text(run, lang, width)
+        case "requests":
+            output = requests_text(run, lang, width)
         case "step":
             output = step_text(run, number, lang, width)
         case "workers":

@@ -35,6 +35,8 @@ Update = Sequence[Any]
 
 _LONGEST_TEXT = 16_384
 _MOST_UPDATES = 50_000  # of half a kilobyte each
+_HTTP_CALLS = ("FastAPI.__call__",)
+"""Calls that list the requests submitted within them (catalog/engine/http.py)."""
 
 
 @dataclass(slots=True)
@@ -352,6 +354,8 @@ class SpanBuilder:
             request_id, trace_id, span_id, request_parent = facts
             if call:
                 request_parent = self.ids.span_id(call)
+                if call >= self.first:
+                    self.forwarded.setdefault(call, []).append((_HTTP_CALLS, {request_id: span_id}))
             self.tracker.submitted(request_id, trace_id, span_id, request_parent, start + self.shift_ns)
         elif kind == USER_SPAN:
             self.open.pop(call, None)

@@ -29,6 +29,7 @@ from tracellm.report.console.boxes import (
 )
 from tracellm.report.console.terminal import Terminal, rows
 from tracellm.report.facts.coverage import cost, is_recorded, notes, skipped_calls
+from tracellm.report.facts.http_requests import HttpRequest, http_request
 from tracellm.report.facts.recording_time import share_of_generation
 from tracellm.report.facts.startup import (
     MAKING_ENGINE,
@@ -38,6 +39,7 @@ from tracellm.report.facts.startup import (
     kv_cache,
     model_load,
 )
+from tracellm.report.requests_list import failed_text
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import byte_size, duration
@@ -63,6 +65,9 @@ _LAST_SENDS = 64
 """Number of recent sends kept, to recognize an `encode` whose `encode_into` was already counted."""
 
 _LONGEST_ERROR = 500  # characters
+
+_MOST_FAILED = 20
+"""Failed HTTP requests that are printed."""
 
 _MOST_OUTPUTS = 8
 """Outputs of the brief console."""
@@ -113,6 +118,7 @@ class Console:
         self._engine: Hashable = None  # the engine whose steps are being printed
         self._messages: dict[str, tuple[int, int]] = {}  # type -> number between processes, bytes
         self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
+        self._failed = 0  # HTTP requests
         self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
 
     def __call__(self, span: Span) -> None:
@@ -127,6 +133,8 @@ class Console:
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
             if self._brief and len(self._outputs) < _MOST_OUTPUTS:
                 self._outputs.append(span)
+        elif names.HTTP_METHOD in span.attributes:
+            self._http(http_request(span))
         elif span.attributes.get(names.MESSAGE_OPERATION) == "send" and span.error is None:
             self._sent(span)
         elif is_about_startup(span) or (span.name == MAKING_ENGINE and client_choice(self._startup)):
@@ -199,9 +207,22 @@ class Console:
     def _counted(self, manifest: Mapping[str, Any]) -> str:
         """Requests, tokens and steps, as far as they were recorded."""
         counts = {"requests": self._requests, "prompt": self._prompt_tokens, "output": self._output_tokens}
-        counts["steps"] = self._steps
+        counts |= {"steps": self._steps, "failed": self._failed}
         subjects = [subject for subject in ("requests", "steps") if is_recorded(manifest, subject)]
+        if self._failed:
+            subjects.insert(-1, "failed")
         return "".join(text(self._lang, f"console.end.{subject}", **counts) for subject in subjects)
+
+    def _http(self, http: HttpRequest) -> None:
+        """Print an HTTP request that got an error; after the first ones they are only counted."""
+        if not http.failed or http.client_left:
+            return
+        self._failed += 1
+        if self._failed <= _MOST_FAILED:
+            self._print_run()
+            self._terminal.line(failed_text(http, self._lang), style="yellow")
+        elif self._failed == _MOST_FAILED + 1:
+            self._terminal.line(text(self._lang, "requests.failed.more"), style="yellow")
 
     def _sent(self, span: Span) -> None:
         size = span.attributes.get(names.MESSAGE_BYTES)

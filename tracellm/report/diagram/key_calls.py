@@ -363,7 +363,8 @@ def _rank_over_lanes(node: Node, section: _Section, rank: int, sent: Collection[
         made = next((one.span for one in walk([node]) if one.kind == "call" and one.span.name == STEP_SPAN), None)
         return 3 if made is not None and made.span_id in sent else rank
     if names.HTTP_METHOD in node.span.attributes:  # requests other than POST are health checks and the like
-        return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 20
+        failed = names.ERROR_TYPE in node.span.attributes
+        return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 1 if failed else 20
     if name == "OutputProcessor.process_outputs" and section in ("prefill", "decode"):
         return 0
     if rank == 2 and section in ("", "prefill") and name in TAKEN_IN:

@@ -20,7 +20,6 @@ __all__ = ["as_document", "as_lines", "as_protobuf"]
 
 _SPANS = 256  # spans in a piece: some 250 kB as JSON
 _LONGEST_LINE = 2**20  # bytes: the longest line that the collector's receiver reads
-_KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 _HEAD, _TAIL = b'{"resourceSpans":[', b"]}\n"
 
@@ -82,7 +81,7 @@ def _fill_span(message: Any, span: Span) -> None:
     message.trace_id, message.span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
     if span.parent_span_id:
         message.parent_span_id = bytes.fromhex(span.parent_span_id)
-    message.name, message.kind = clean(span.name), _KIND_INTERNAL
+    message.name, message.kind = clean(span.name), on_disk.kind_number(span.attributes)
     message.start_time_unix_nano, message.end_time_unix_nano = span.start_ns, span.end_ns
     _fill(message.attributes, span.attributes)
     for event in span.events:

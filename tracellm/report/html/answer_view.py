@@ -1,5 +1,6 @@
 """The page's first part: what ran, where the time went, and what needs an explanation, with links to the steps."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -7,7 +8,9 @@ from urllib.parse import urlencode
 
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.findings import Finding, findings
+from tracellm.report.facts.http_requests import http_requests
 from tracellm.report.facts.startup import ClientChoice, ModelLoad
+from tracellm.report.requests_list import failed_text
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.changes import held_reason
 from tracellm.report.wording.quantities import clip, duration, percent
@@ -125,21 +128,42 @@ def _findings(trace: Trace, lang: str) -> list[dict[str, Any]]:
     kinds: dict[str, list[Finding]] = {}
     for finding in findings(trace):
         kinds.setdefault(finding.kind, []).append(finding)
-    groups = []
+    groups = _failed_http(trace, lang)
     for kind, own in kinds.items():
         listed, left_out = clip(own, MOST_LISTED)
         rows = [_finding(finding, short, lang) for finding in listed]
-        shown, more = clip(rows, MOST_OF_A_KIND)
-        groups.append(
-            {
-                "title": text(lang, f"finding.{kind}.title", n=len(own)),
-                "findings": shown,
-                "more": rows[len(shown) :],
-                "num_more": more + left_out,
-                "left_out": left_out,
-            }
-        )
+        groups.append(_group(text(lang, f"finding.{kind}.title", n=len(own)), rows, left_out))
     return groups
+
+
+def _group(title: str, rows: list[dict[str, str]], left_out: int) -> dict[str, Any]:
+    """Return a group of findings; `left_out` more are only counted."""
+    shown, more = clip(rows, MOST_OF_A_KIND)
+    return {
+        "title": title,
+        "findings": shown,
+        "more": rows[len(shown) :],
+        "num_more": more + left_out,
+        "left_out": left_out,
+    }
+
+
+def _failed_http(trace: Trace, lang: str) -> list[dict[str, Any]]:
+    """Return a group with the HTTP requests that got an error, equal ones together; empty if there are none."""
+    failed = [http for http in http_requests(trace) if http.failed and not http.client_left]
+    if not failed:
+        return []
+    equal = Counter(failed_text(http, lang) for http in failed)
+    listed, left_out = clip(list(equal.items()), MOST_LISTED)
+    rows = [
+        {
+            "sentence": sentence if n == 1 else text(lang, "requests.failed.times", sentence=sentence, n=n),
+            "step": text(lang, "html.requests.short"),
+            "address": "#requests",
+        }
+        for sentence, n in listed
+    ]
+    return [_group(text(lang, "requests.failed.title", n=len(failed)), rows, left_out)]
 
 
 def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]:

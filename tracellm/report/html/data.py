@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tracellm.report.facts.engines import engines
+from tracellm.report.facts.http_requests import HttpRequest, refused
 from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.requests import (
     RequestFacts,
@@ -64,10 +65,17 @@ def run_data(trace: Trace, variants: Mapping[str, Trace] | None = None, first: S
     return {
         "engines": rows,
         "requests": all_requests.rows,
+        "refused": [_refused(http, all_requests.microseconds(http.span.start_ns)) for http in refused(trace)],
         "tokens": all_requests.tokens,
         "kernels": kernel_rows(trace),
         **all_requests.pictures(),
     }
+
+
+def _refused(http: HttpRequest, at: int) -> dict[str, Any]:
+    """Return the row of an HTTP request that was refused."""
+    row = {"id": http.title, "client": http.client_id, "at": at, "answer": http.answer, "error": http.error}
+    return _without_empty(row)
 
 
 def page_texts(lang: str, *more: str) -> dict[str, Any]:

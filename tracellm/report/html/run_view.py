@@ -10,6 +10,7 @@ from typing import Any
 from tracellm.report.console.boxes import client_inputs, clients, kv_rows, load_rows, real_vllm, ways_to_clients
 from tracellm.report.facts.counterparts import VLLM_VERSIONS, files_of
 from tracellm.report.facts.coverage import cost, dropped_calls, is_recorded, numbers_in
+from tracellm.report.facts.http_requests import refused
 from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, Setting, model_load, startup_spans
@@ -113,12 +114,14 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
     spent = sum(step.duration_ns for step in steps) / 1e9
     not_recorded = text(lang, "recorded.not")
     kept = text(lang, "recorded.kept") if dropped_calls(manifest) else ""
+    num_refused = len(refused(trace))
+    also = text(lang, "html.figure.requests.refused", n=num_refused) if num_refused else ""
     architecture = visible(load.architecture or "") if load else "" if is_recorded(manifest, "load") else not_recorded
     figures = [
         ("model", visible(str(model)) if model else "?", architecture),
         *(
             (
-                ("requests", f"{len(recorded_requests):,}", kept),
+                ("requests", f"{len(recorded_requests):,}", kept or also),
                 ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
             )
             if is_recorded(manifest, "requests")

@@ -67,6 +67,7 @@ EN = {
     "console.end": "tracellm: run {status}: {what}{time}.",
     "console.end.requests": "{requests:request|requests}, {prompt:prompt token|prompt tokens}, "
     "{output:token|tokens} generated, ",
+    "console.end.failed": "{failed:failed HTTP request|failed HTTP requests}, ",
     "console.end.steps": "{steps:step|steps}, ",
     "console.depth_limited": "{size} recorded. From step {steps:,} on, only requests and steps are recorded, to keep "
     "the trace small (`--detail kernel` records everything).",
@@ -137,6 +138,7 @@ ZH = {
     "console.runs": "第 {first}-{last} 步：{kind}，{requests:,} 个请求，{tokens:,} 个 token，每个 step {time}",
     "console.end": "tracellm：运行{status}：{what}{time}。",
     "console.end.requests": "{requests:,} 个请求，提示词 {prompt:,} 个 token，生成 {output:,} 个 token，",
+    "console.end.failed": "{failed:,} 个失败的 HTTP 请求，",
     "console.end.steps": "{steps:,} 个 step，",
     "console.depth_limited": "已记录 {size}。从第 {steps:,} 步起只记录请求和 step，以免 trace 过大（`--detail kernel` "
     "记录全部）。",

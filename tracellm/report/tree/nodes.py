@@ -33,7 +33,7 @@ __all__ = [
 DEEPEST = 100
 """Maximum depth of nodes; calls nested deeper, as by a recursive function, are counted in the node there."""
 
-_DISTINCTIVE = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
+_DISTINCTIVE = frozenset({names.CALLER_FILE, names.HTTP_METHOD, names.OPEN, names.PHASE})
 """Attributes of few calls that distinguish a call from others of its name."""
 _LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORDING_DURATION
 
@@ -52,6 +52,8 @@ class CallKey:
     """Machine, process id and thread without its number: threads of one pool do the same work."""
     engine: tuple[str, ...] = ()
     """Arguments of a call of the start-up: engines made with other arguments are other engines."""
+    answer: tuple[Hashable, ...] = ()
+    """Status and error of an HTTP request: a refused one is not drawn with those that were served."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,6 +355,7 @@ class _Keys:
         host, pid, thread = span.thread
         self._threads.add((host, pid, thread))
         arguments = get(names.ARGUMENTS) if get(names.PHASE) == "startup" else None
+        answer = (names.HTTP_STATUS, names.ERROR_TYPE) if names.HTTP_METHOD in span.attributes else ()
         key = CallKey(
             lifeline=span.lifeline,
             name=span.name,
@@ -361,8 +364,9 @@ class _Keys:
             caller=(_plain(get(names.CALLER_FILE)), _plain(get(names.CALLER_LINE))),
             beside=(host, pid, thread.rstrip("0123456789_-")),
             engine=tuple(map(str, arguments)) if isinstance(arguments, list) else (),
+            answer=tuple(_plain(get(name)) for name in answer),
         )
-        parts = (key.lifeline, key.name, key.failed, key.open, key.caller, key.beside, key.engine)
+        parts = (key.lifeline, key.name, key.failed, key.open, key.caller, key.beside, key.engine, key.answer)
         return self._made.setdefault(parts, key)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "ended_from_outside",
     "error",
     "error_class",
+    "http_answer",
     "message_title",
     "moved",
     "result",
@@ -36,7 +37,7 @@ __all__ = [
 
 _MOST_RANGES = 3
 _MOST_MESSAGES = 3
-_LONGEST_ID, _LONGEST_LINE = 28, 300  # characters
+_LONGEST_ID, _LONGEST_LINE, _LONGEST_ANSWER = 28, 300, 40  # characters
 
 
 def time(nanoseconds: int) -> str:
@@ -53,14 +54,22 @@ def arguments(span: Span, most: int) -> str:
 def call_title(span: Span, longest_name: int, longest_values: int) -> str:
     """Return `schedule(name=value)`, `POST /v1/completions → 200` for an HTTP request, or the name of a user's span.
 
+    An HTTP request that failed has its error after the status: `→ 400 BadRequestError`.
+
     The limits are in characters, for each part.
     """
     if names.HTTP_METHOD in span.attributes:
-        status = span.attributes.get(names.HTTP_STATUS)
-        name = beginning(span.name, longest_name)
-        return f"{name} → {status}" if status is not None else name
+        name, answer = beginning(span.name, longest_name), http_answer(span)
+        return f"{name} → {answer}" if answer else name
     name = beginning(span.method, longest_name)
     return name if names.SCOPE in span.attributes else f"{name}({arguments(span, longest_values)})"
+
+
+def http_answer(span: Span) -> str:
+    """Return `200`, or `400 BadRequestError`, of an HTTP request; empty if it has not been answered."""
+    status = str(span.attributes.get(names.HTTP_STATUS, ""))
+    kind = str(span.attributes.get(names.ERROR_TYPE, "")).rpartition(".")[2]
+    return beginning(f"{status} {kind}".strip() if kind != status else status, _LONGEST_ANSWER)
 
 
 def _argument(passed: object) -> str:

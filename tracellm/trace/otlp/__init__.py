@@ -6,6 +6,6 @@ integers as strings, enumerations as numbers. What reads OTLP JSON elsewhere rea
 """
 
 from tracellm.trace.otlp.decoding import Decoder, OtlpError, decode
-from tracellm.trace.otlp.encoding import encode
+from tracellm.trace.otlp.encoding import encode, kind_number
 
-__all__ = ["Decoder", "OtlpError", "decode", "encode"]
+__all__ = ["Decoder", "OtlpError", "decode", "encode", "kind_number"]

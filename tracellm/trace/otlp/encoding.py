@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tracellm.trace.model import AttributeValue, Event, Link, Process, Span
+from tracellm.trace.names import SPAN_KIND
 
 __all__ = [
     "ENDED",
@@ -24,12 +25,14 @@ __all__ = [
     "attributes_text",
     "encode",
     "form",
+    "kind_number",
     "line",
     "opening",
     "span_text",
     "value_text",
 ]
 
+_KINDS = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 _INT64 = range(-(2**63), 2**63)
@@ -81,9 +84,15 @@ class Form(NamedTuple):
 def form(name: str, attributes: Mapping[str, AttributeValue]) -> Form:
     """Return the form of spans with this name, and with these attributes first."""
     return Form(
-        f'","name":{_name(name)},"kind":{_KIND_INTERNAL},"startTimeUnixNano":"',
+        f'","name":{_name(name)},"kind":{kind_number(attributes)},"startTimeUnixNano":"',
         f'","attributes":[{attributes_text(attributes)}',
     )
+
+
+def kind_number(attributes: Mapping[str, AttributeValue]) -> int:
+    """Return OTLP's number for the kind of a span with these attributes."""
+    kind = attributes.get(SPAN_KIND)
+    return _KINDS.get(kind, _KIND_INTERNAL) if isinstance(kind, str) else _KIND_INTERNAL
 
 
 def span_text(span: Span) -> str:

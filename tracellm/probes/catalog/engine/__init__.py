@@ -2,6 +2,7 @@
 
 - `startup.py`: settings, weights, the KV cache;
 - `processes.py`: the chosen client, the engine core's process, messages, the OpenAI server;
+- `http.py`: HTTP requests to that server;
 - `request.py`: from the user's line to the scheduler's queue, and back as outputs;
 - `parsing.py`: reasoning and tool calls in the generated text;
 - `items.py`: images and sounds of requests;
@@ -11,6 +12,7 @@
 """
 
 from tracellm.probes.catalog.engine import (
+    http,
     items,
     model,
     parsing,
@@ -27,6 +29,7 @@ __all__ = ["CATALOG", "SHARED"]
 _ENTRIES = (
     *startup.ENTRIES,
     *processes.ENTRIES,
+    *http.ENTRIES,
     *request.ENTRIES,
     *parsing.ENTRIES,
     *items.ENTRIES,

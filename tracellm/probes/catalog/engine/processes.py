@@ -1,20 +1,17 @@
 """Processes around the engine core: the chosen client, the core's own process, their messages, the OpenAI server.
 
 The spans of a message have its type, its size and an id, which sender and receiver compute from its content. Reports
-match the two by this id. An HTTP request begins a trace, or continues the one in its `traceparent` header.
+match the two by this id. `http.py` has the HTTP requests.
 
 vLLM: vllm/v1/engine/core_client.py, utils.py, core.py::EngineCoreProc, async_llm.py, vllm/entrypoints/openai/.
 """
 
 import os
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from tracellm.probes.catalog.entries import argument, ours_only, plain
 from tracellm.probes.catalog.request_tracker import RequestTracker
-from tracellm.probes.context.traceparent import HEADER
-from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -170,52 +167,7 @@ def message_attributes(facts: Any) -> dict[str, Any]:
     return attributes
 
 
-# -- the server -------------------------------------------------------------------------------------------------------
-
-
-class _StatusSend:
-    """ASGI's `send` that keeps the response's status; passed to the application in place of the original."""
-
-    __slots__ = ("send", "status")
-
-    def __init__(self, send: Callable[[Any], Awaitable[None]]) -> None:
-        self.send = send
-        self.status: int | None = None
-
-    async def __call__(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        await self.send(message)
-
-
-def _begins_trace(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Return the `traceparent` header of an HTTP request; None for the lifespan protocol and for web sockets."""
-    scope = argument(args, kwargs, 1, "scope")
-    if scope["type"] != "http":
-        return None
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == HEADER.encode()), "")
-
-
-def _replace_send(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    app, scope, receive, send = args
-    return (app, scope, receive, _StatusSend(send)), kwargs
-
-
-def _capture_http(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    scope, send = args[1], args[3]
-    return str(scope["method"]), str(scope["path"]), getattr(send, "status", None)
-
-
-def _http(facts: Any) -> dict[str, Any]:
-    method, path, status = facts
-    attributes = {names.HTTP_METHOD: method, names.HTTP_PATH: path}
-    return attributes if status is None else {**attributes, names.HTTP_STATUS: status, names.RESULT: str(status)}
-
-
-def _name_http(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    if facts is not None:
-        span.name = f"{facts[0]} {facts[1]}"
-
+# -- entries ----------------------------------------------------------------------------------------------------------
 
 _CLIENT = "ipc.core_client:EngineCoreClient"
 _BASE, _SYNC, _ASYNC = "ipc.mp_client:MPClient", "ipc.mp_client:SyncMPClient", "ipc.mp_client:AsyncMPClient"
@@ -301,16 +253,6 @@ _SERVER = (
     *plain("request", "frontend.async_llm:AsyncLLM", "abort", "shutdown"),
     *ours_only("request", "frontend.async_llm:AsyncLLM", "_run_output_handler"),
     *ours_only("request", "frontend.async_llm:", "output_handler", shown_as="AsyncLLM", loop=True),
-    Entry(
-        "fastapi.applications:FastAPI.__call__",
-        "request",
-        _capture_http,
-        _http,
-        observe=_name_http,
-        even_if_raises=True,
-        before=_replace_send,
-        begins_trace=_begins_trace,
-    ),
     *plain(
         "request",
         "entrypoints.openai.serving_engine:OpenAIServing",

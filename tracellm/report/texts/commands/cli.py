@@ -18,9 +18,9 @@ Examples:
   tracellm run --explain --lang zh --out my-run examples/chat_batch.py
   tracellm run --explain --focus Scheduler -m my_package.job --its-option
   tracellm run --explain --detail step --ring 100000 long.py""",
-    "cli.help.show.short": "Print the diagram, call tree, steps, one step or the workers of a run.",
-    "cli.help.show": "Print the sequence diagram (Mermaid), the call tree, the steps, the state of one step, or the "
-    "workers of a recorded run.",
+    "cli.help.show.short": "Print the diagram, call tree, requests, steps, one step or the workers of a run.",
+    "cli.help.show": "Print the sequence diagram (Mermaid), the call tree, the requests, the steps, the state of one "
+    "step, or the workers of a recorded run.",
     "cli.help.show.more": """\
 RUN is a run folder, or the name of a run or a script in tracellm-runs/. Default: `latest`, the newest run there.
 torch is not needed.
@@ -29,6 +29,7 @@ torch is not needed.
 Examples:
   tracellm show hello.py steps
   tracellm show hello.py step 3
+  tracellm show my-server requests
   tracellm show tree
   tracellm show my-run sequence --focus Scheduler --detail layer > diagram.mmd""",
     "cli.help.report.short": "Write the reports of a run again.",
@@ -105,12 +106,14 @@ Examples:
     "cli.error.open_later": "--convert later writes no report for --open; leave out one of them",
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
-    "cli.error.show_what": "cannot show {value!r}: give sequence, tree, steps, step N or workers, as in "
+    "cli.error.show_what": "cannot show {value!r}: give sequence, tree, requests, steps, step N or workers, as in "
     "`tracellm show latest tree`",
-    "cli.error.show_nothing": "nothing to show: give sequence, tree, steps, step N or workers: `tracellm show steps`",
-    "cli.error.show_what_of": "give the part of {run} to show: sequence, tree, steps, step N or workers, as in "
-    "`tracellm show {run} tree`",
-    "cli.error.show_too_many": "show takes one run and sequence, tree, steps, step N or workers; {value!r} is too many",
+    "cli.error.show_nothing": "nothing to show: give sequence, tree, requests, steps, step N or workers: "
+    "`tracellm show steps`",
+    "cli.error.show_what_of": "give the part of {run} to show: sequence, tree, requests, steps, step N or workers, "
+    "as in `tracellm show {run} tree`",
+    "cli.error.show_too_many": "show takes one run and sequence, tree, requests, steps, step N or workers; "
+    "{value!r} is too many",
     "cli.error.show_which_step": "give the number of the step, as in `tracellm show step 3`; `tracellm show steps` "
     "lists all steps",
     "cli.error.step_unknown": "there is no step {value!r}; the steps of this run are {known}",
@@ -295,8 +298,8 @@ SCRIPT（或 -m MODULE）之后的参数都传给脚本。tracellm 自己的输�
   tracellm run --explain --lang zh --out my-run examples/chat_batch.py
   tracellm run --explain --focus Scheduler -m my_package.job --its-option
   tracellm run --explain --detail step --ring 100000 long.py""",
-    "cli.help.show.short": "打印一次运行的时序图、调用树、所有 step、某一个 step 或各 worker。",
-    "cli.help.show": "打印一次运行的时序图（Mermaid）、调用树、所有 step、某一个 step 的状态，或各 worker。",
+    "cli.help.show.short": "打印一次运行的时序图、调用树、所有请求、所有 step、某一个 step 或各 worker。",
+    "cli.help.show": "打印一次运行的时序图（Mermaid）、调用树、所有请求、所有 step、某一个 step 的状态，或各 worker。",
     "cli.help.show.more": """\
 RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字。默认为 `latest`，即其中最新的一次运行。不需要 torch。
 
@@ -304,6 +307,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
 例如：
   tracellm show hello.py steps
   tracellm show hello.py step 3
+  tracellm show my-server requests
   tracellm show tree
   tracellm show my-run sequence --focus Scheduler --detail layer > diagram.mmd""",
     "cli.help.report.short": "重新生成一次运行的报告。",
@@ -369,11 +373,14 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.error.open_later": "--convert later 不生成报告，--open 没有可打开的文件；请去掉其中一个",
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 指定其他目录",
     "cli.error.no_runs": "{folder} 中还没有运行；可用 `tracellm run --explain SCRIPT` 生成",
-    "cli.error.show_what": "无法打印 {value!r}：可选 sequence、tree、steps、step N 或 workers，如 `tracellm show tree`",
-    "cli.error.show_nothing": "没有指定打印什么：sequence、tree、steps、step N 或 workers，如 `tracellm show steps`",
-    "cli.error.show_what_of": "没有指定打印 {run} 的哪一部分：请指定 sequence、tree、steps、step N 或 workers，如 "
-    "`tracellm show {run} tree`",
-    "cli.error.show_too_many": "show 只接受一个运行和 sequence、tree、steps、step N、workers 之一；多余：{value!r}",
+    "cli.error.show_what": "无法打印 {value!r}：可选 sequence、tree、requests、steps、step N 或 workers，"
+    "如 `tracellm show tree`",
+    "cli.error.show_nothing": "没有指定打印什么：sequence、tree、requests、steps、step N 或 workers，"
+    "如 `tracellm show steps`",
+    "cli.error.show_what_of": "没有指定打印 {run} 的哪一部分：请指定 sequence、tree、requests、steps、step N 或 "
+    "workers，如 `tracellm show {run} tree`",
+    "cli.error.show_too_many": "show 只接受一个运行和 sequence、tree、requests、steps、step N、workers 之一；"
+    "多余：{value!r}",
     "cli.error.show_which_step": "请给出 step 的编号，如 `tracellm show step 3`；`tracellm show steps` 列出所有 step",
     "cli.error.step_unknown": "没有 step {value!r}；本次运行的 step 为 {known}",
     "cli.error.step_none": "没有 step {value!r}：本次运行没有记录到 step",

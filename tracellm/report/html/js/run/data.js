@@ -30,6 +30,13 @@
  * @property {string} [parent] the request with n > 1 that this is one output of
  * @property {number} [index] which of its outputs
  *
+ * @typedef {object} Refused an HTTP request that was refused
+ * @property {string} id its method and path
+ * @property {string} [client] X-Request-Id
+ * @property {number} [at]
+ * @property {string} [answer] status, and type of the error
+ * @property {string} [error] message of the error
+ *
  * @typedef {object} Item an image or sound
  * @property {string} kind image, audio
  * @property {number} offset position of its first token in the prompt
@@ -100,6 +107,7 @@
  * @typedef {object} Run
  * @property {Engine[]} engines
  * @property {Request[]} requests
+ * @property {Refused[]} [refused] HTTP requests that submitted no request
  * @property {Record<string, string>} tokens text of each token id
  * @property {string[]} [pictures] data URLs of small pictures of the requests' images
  * @property {import("../model/kernels.js").KernelRow[]} [kernels] see `tracellm.report.html.model_data.kernel_rows`

@@ -1,4 +1,7 @@
-/** All requests as a table that can be sorted, and the selected one: its first token explained, its tokens by step. */
+/**
+ * All requests as a table that can be sorted, and the selected one: its first token explained, its tokens by step. HTTP
+ * requests that were refused have rows among them.
+ */
 
 import { h, scrollFrame } from "../base/dom.js";
 import { duration, number, threeDigits } from "../base/quantities.js";
@@ -9,6 +12,7 @@ import { itemTitle } from "./items.js";
 
 /** @typedef {import("../run/data.js").Run} Run */
 /** @typedef {import("../run/data.js").Request} Request */
+/** @typedef {import("../run/data.js").Refused} Refused */
 /** @typedef {import("../run/replay.js").Replay} Replay */
 
 const MOST_REQUEST_ROWS = 500;
@@ -26,21 +30,20 @@ const COLUMNS = {
   first: (request) => request.first ?? -1,
   decode: (request) => request.decode ?? -1,
   preemptions: (request) => request.preemptions ?? 0,
-  reason: (request) => request.reason ?? "",
+  reason: (request) => ("answer" in request ? String(request.answer) : (request.reason ?? "")),
 };
 const TIMES = ["queued", "prefill", "first", "decode"];
 
 /**
- * Return the requests' rows in the chosen order: submission, or a column's values.
- * @param {Request[]} requests
+ * Return the rows in the chosen order: arrival, or a column's values.
+ * @param {(Request | Refused)[]} requests
  * @param {string} column
  * @param {boolean} down
  * @returns {number[]}
  */
 export function sortRequests(requests, column, down) {
   const rows = [...requests.keys()];
-  if (!column) return rows;
-  const value = COLUMNS[column];
+  const value = COLUMNS[column] ?? ((/** @type {Request} */ request) => request.at ?? Infinity);
   const compare = new Intl.Collator("en", { numeric: true }).compare;
   rows.sort((one, other) => {
     const [a, b] = [value(requests[one]), value(requests[other])];
@@ -58,7 +61,9 @@ export function sortRequests(requests, column, down) {
 export function requestTable(run, replays) {
   let column = "";
   let down = false;
-  const rows = run.requests.map((_, r) => requestRow(run, r));
+  const refused = run.refused ?? [];
+  const all = [...run.requests, ...refused];
+  const rows = [...run.requests.map((_, r) => requestRow(run, r)), ...refused.map(refusedRow)];
   const body = h("tbody");
   const details = h("div");
   const heads = Object.keys(COLUMNS).map((name) =>
@@ -70,9 +75,9 @@ export function requestTable(run, replays) {
   );
   /** @param {string} name */
   const sortBy = (name) => {
-    down = column === name && !down;
+    down = name !== "" && column === name && !down;
     column = name;
-    const order = sortRequests(run.requests, column, down);
+    const order = sortRequests(all, column, down);
     body.replaceChildren(...order.slice(0, MOST_REQUEST_ROWS).map((r) => rows[r]));
     for (const head of heads) {
       head.setAttribute("aria-sort", head.dataset.column !== column ? "none" : down ? "descending" : "ascending");
@@ -119,6 +124,20 @@ function requestRow(run, r) {
       const again = column === "hit" && request.hitAgain ? t("page.requests.again", { n: request.hitAgain }) : "";
       return h("td", { class: "number", ...label }, shown, again && h("small", {}, ` ${again}`));
     }),
+  );
+}
+
+/**
+ * Return the row of an HTTP request that was refused, with its reason.
+ * @param {Refused} request
+ */
+function refusedRow({ id, client, answer, error }) {
+  const why = error ? `${answer ?? ""}: ${visible(error)}` : (answer ?? "");
+  return h(
+    "tr",
+    { class: "refused" },
+    h("th", { scope: "row", "data-label": t("page.requests.id") }, visible(id), client ? h("small", {}, ` ${visible(client)}`) : ""),
+    h("td", { colspan: Object.keys(COLUMNS).length - 1, "data-label": t("page.requests.reason") }, why),
   );
 }
 
