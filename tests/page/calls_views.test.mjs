@@ -100,7 +100,7 @@ test("a profile is sorted by each column, both ways", () => {
 
 test("the profile of a million calls takes well under a second", () => {
   const rows = [[0, 40_000_000, 0, 0, 0, 0]];
-  for (let i = 1; i < 1_000_000; i += 1) rows.push(i % 10 === 1 ? [9, 39, 2 * i, 1, 0, 0] : [3, 2, 2 * ((i - 1) % 10 || 10), 2, 0, 0]);
+  for (let i = 1; i < 1_000_000; i += 1) rows.push(i % 10 === 1 ? [9, 35, 2 * i, 1, 0, 0] : [3, 2, 2 * ((i - 1) % 10 || 10), 2, 0, 0]);
   const calls = of({ ...aTrace(), rows });
   calls.own(0);
   const began = performance.now();
@@ -142,4 +142,15 @@ test("a part of a row is found and summed", () => {
 
 test("marks of the axis are 1, 2 or 5 times a power of ten apart", () => {
   assert.deepEqual([0.9, 1, 1.2, 3, 7, 45_000].map(markDistance), [1, 1, 2, 5, 10, 50_000]);
+});
+
+test("waits side by side count once in the tree and the profile, those of several threads each", () => {
+  const { head } = aTrace();
+  const rows = [[0, 10_000, 0, 0, 0, 0]];
+  for (let n = 0; n < 16; n += 1) rows.push([10 * (n ? 1 : 0), 9000, 2 * rows.length, 1, 0, 0]);
+  const calls = of({ head: { ...head, count: rows.length, requests: [], steps: [] }, rows });
+  const [row] = treeOf(calls, calls.children(-1)).rows[0].rows;
+  assert.deepEqual([row.numbers.length, row.total, row.own], [16, 915, 915]);
+  const [, profile] = profileOf(calls, calls.children(-1));
+  assert.deepEqual([profile.calls, profile.total, profile.own], [16, 915, 915]);
 });

@@ -75,6 +75,19 @@ def test_times_of_a_request():
     assert request_time.first_token == pytest.approx((steps[1].end_ns - life.start_ns) / 1e9)
 
 
+def test_an_aborted_request_decodes_no_longer_than_it_lasts():
+    """Tokens that steps compute between the caller's abort and its arrival in the engine core do not count."""
+    spans = a_run()
+    steps = [span for span in spans if span.name == STEP_SPAN]
+    life = next(span for span in spans if span.attributes.get(names.REQUEST_ID) == "0")
+    life.end_ns = (steps[4].start_ns + steps[4].end_ns) // 2
+    request, took = requests([life])[0], request_times(Trace(spans))["0"]
+    assert None not in (took.queued, took.prefill, took.decode)
+    assert took.queued + took.prefill + took.decode == pytest.approx(request.seconds)
+    life.end_ns = steps[0].start_ns - 1
+    assert request_times(Trace(spans))["0"] == RequestTimes(None, None, None, None)
+
+
 def test_a_request_that_was_never_scheduled_has_no_times():
     """Times that a request did not reach are omitted, not zero."""
     lives = [span for span in a_run() if span.name == names.REQUEST_SPAN]

@@ -23,6 +23,7 @@ from tracellm.report.diagram.sequence import sequence, whole_sequence
 from tracellm.report.html.data import run_data
 from tracellm.report.html.sequence_data import diagrams_data, sequence_data
 from tracellm.report.texts import LANGUAGES
+from tracellm.report.wording.request_names import RequestNames
 from tracellm.report.wording.titles import message_title
 from tracellm.trace import names
 from tracellm.trace.model import Message, Span, Trace
@@ -57,7 +58,7 @@ def test_an_abort_has_its_request_whatever_step_is_around():
     """The title of ABORT has the ids of its requests, and not the number of those in a step that it is drawn in."""
     send = Span("send", "1" * 32, "1" * 16, None, 1, 2, {names.MESSAGE_TYPE: "ABORT", names.MESSAGE_ID: "ABORT dave"})
     step = steps(hello())[0]
-    assert message_title([(Message(send, None), step)], "en") == "ABORT dave"
+    assert message_title([(Message(send, None), step)], RequestNames(), "en") == "ABORT dave"
 
 
 def test_every_zoom_draws_messages():

@@ -67,7 +67,7 @@ def _row(request: "RunRequest", lang: Language) -> list[str]:
     times = (request.queued_ms, request.prefill_ms, request.first_token_ms, request.decode_ms)
     reason = request.finish_reason
     return [
-        shorten(visible(request.id), _LONGEST_ID),
+        visible(request.id if len(request.id) <= _LONGEST_ID else request.name),
         f"{request.num_prompt_tokens or 0:,}",
         f"{request.num_cached_tokens:,}",
         f"{request.num_output_tokens or 0:,}",

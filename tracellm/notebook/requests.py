@@ -17,6 +17,7 @@ from tracellm.report.facts.engines import engines
 from tracellm.report.facts.requests import RequestFacts, RequestsByStep, RequestTimes, request_times, requests
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.quantities import percent
+from tracellm.report.wording.request_names import request_names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 
@@ -63,6 +64,11 @@ class RunRequest:
     def id(self) -> str:
         """Its id."""
         return self._facts.id
+
+    @property
+    def name(self) -> str:
+        """Its short name, without random digits or the middle of a long id."""
+        return request_names(self._trace).shorten(self.id)
 
     @property
     def prompt(self) -> str | None:

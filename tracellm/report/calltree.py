@@ -20,7 +20,9 @@ from tracellm.report.texts import text
 from tracellm.report.tree.folded import folded
 from tracellm.report.tree.invariants import run_passes
 from tracellm.report.tree.nodes import Node, raised_here, walk
+from tracellm.report.tree.overlap import times_once
 from tracellm.report.tree.step_groups import condense
+from tracellm.report.wording.request_names import RequestNames, request_names
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
 from tracellm.trace import names
@@ -79,7 +81,7 @@ def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     title_width = max(width - sum(widths), 20)
     lines = [
         _columns(cells[: len(heads)], title_width, widths)
-        for cells in (_cells(row, title_width) for row in rows(roots, lang))
+        for cells in (_cells(row, title_width) for row in rows(roots, request_names(trace), lang))
     ]
     return "\n".join([_columns(heads, title_width, widths), *lines]) + "\n"
 
@@ -107,7 +109,7 @@ def _cut(line: str, title_width: int) -> str:
     return line if cell_len(line) <= title_width else set_cell_size(line, title_width - 1).rstrip() + "…"
 
 
-def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
+def rows(roots: Iterable[Node], names_of: RequestNames, lang: str) -> Iterator[Row]:
     """Yield the rows of folded trees, from top to bottom.
 
     The calls of steps are written out below the first group of a kind. A later group with nearly the same calls points
@@ -125,8 +127,8 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
             continue
         same_result = node.count == 1 or (node.spans and names.HTTP_METHOD in node.span.attributes)
         returned = result(node.span, _LONGEST_RESULT) if node.spans and same_result else ""
-        own_ns = node.own_ns if node.spans else None
-        title = _title(node, lang)
+        total_ns, own_ns = times_once(node) if node.count > 1 and node.spans else (node.total_ns, node.own_ns)
+        title = _title(node, names_of, lang)
         if node.kind == "call":
             mark = moved(node.span, caller, lang)
             if several and caller is None and node.span.process:
@@ -134,7 +136,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
             title = f"{title} {mark}".rstrip()
             caller = node.span
         recording_ns = node.recording_ns if node.spans else None
-        yield Row(lines, title, returned, node.count, node.total_ns, own_ns, recording_ns)
+        yield Row(lines, title, returned, node.count, total_ns, own_ns if node.spans else None, recording_ns)
         below: list[Node | str] = list(_written_out(node.children))
         if raised_here(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
@@ -174,9 +176,9 @@ def _written_out(nodes: Iterable[Node]) -> Iterator[Node]:
             yield node
 
 
-def _title(node: Node, lang: str) -> str:
+def _title(node: Node, names_of: RequestNames, lang: str) -> str:
     if node.kind == "line":
         return caller_line(node.children[0].span)
     if node.kind == "steps":
-        return steps_title(node.steps, lang)
+        return steps_title(node.steps, names_of, lang)
     return f"✗ {call_name(node.span, lang)}" if node.failed else call_name(node.span, lang)

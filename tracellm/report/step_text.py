@@ -20,7 +20,7 @@ from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.facts.step_parts import output_times, parts_by_step
 from tracellm.report.facts.step_states import StepStates
 from tracellm.report.texts import text
-from tracellm.report.wording.changes import encoder_cache, encoder_evicted, finish_reason, held_reason
+from tracellm.report.wording.changes import aborted, encoder_cache, encoder_evicted, finish_reason, held_reason
 from tracellm.report.wording.quantities import clip, percent
 from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.report.wording.titles import step_kind, time
@@ -100,8 +100,11 @@ class _StepView:
         step = self._step
         found = [
             self._text(f"page.change.{key}", names=self._names(ids))
-            for key in ("aborted", "new", "resumed", "preempted", "finished")
-            if (ids := getattr(step, key))
+            for key, ids in (
+                *aborted(step),
+                *((key, getattr(step, key)) for key in ("new", "resumed", "preempted", "finished")),
+            )
+            if ids
         ]
         left = [id for id in self._changes.released if id not in step.aborted and id not in step.preempted]
         if left:

@@ -5,7 +5,7 @@ damaged trace lacks is empty or zero here.
 """
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -127,9 +127,11 @@ class Sampled(msgspec.Struct, frozen=True, gc=False):
 class Step(msgspec.Struct, frozen=True, gc=False):
     """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown if its scheduling was not recorded.
 
-    `aborted` requests left the queues between the step before and this one. `released` requests ended since the step
-    before, and the workers drop them in this one; a step for that alone schedules nothing. `waiting` and `held` list
-    only the beginning of a long queue. The others of `num_waiting` wait for the same reason as the last one listed.
+    `aborted` requests left the queues between the step before and this one. The engine core does not get the reasons;
+    `abort_reasons` has those that the requests' own spans give: abort, or stop for a stop text. `released` requests
+    ended since the step before, and the workers drop them in this one; a step for that alone schedules nothing.
+    `waiting` and `held` list only the beginning of a long queue. The others of `num_waiting` wait for the same reason
+    as the last one listed.
     """
 
     index: int
@@ -155,6 +157,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """None for a text model."""
     output_of: int = 0
     """Index of the step whose tokens came with this one, if it is an earlier one; else 0."""
+    abort_reasons: dict[str, str] = {}
 
     @property
     def is_in_flight(self) -> bool:
@@ -176,7 +179,29 @@ def steps(trace: Trace) -> list[Step]:
 def _steps(trace: Trace) -> tuple[Step, ...]:
     """Return the steps of a trace; cached, since several reports need them."""
     found = [read_step(span) for span in trace.named(STEP_SPAN) if not span.open]
+    if any(step.aborted for step in found):
+        ends = _Ends(trace.named(names.REQUEST_SPAN))
+        found = [replace(step, abort_reasons=ends.of(step)) if step.aborted else step for step in found]
     return tuple(_with_own_output(found))
+
+
+class _Ends:
+    """Finish reasons of requests, by their ids; a later request may have the id of an earlier one."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._by_id: dict[str, list[Span]] = {}
+        for span in spans:
+            self._by_id.setdefault(str(span.attributes.get(names.REQUEST_ID, "")), []).append(span)
+
+    def of(self, step: Step) -> dict[str, str]:
+        """Return the reasons of the requests that were aborted before a step, as far as they are recorded."""
+        found = {}
+        for request_id in step.aborted:
+            submitted = [one for one in self._by_id.get(request_id, ()) if one.start_ns <= step.span.end_ns]
+            reasons = submitted[-1].attributes.get(names.GEN_AI_FINISH_REASONS) if submitted else None
+            if isinstance(reasons, list) and reasons:
+                found[request_id] = str(reasons[0])
+        return found
 
 
 def _with_own_output(steps: list[Step]) -> list[Step]:

@@ -14,6 +14,8 @@ from collections.abc import Container, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from msgspec.structs import replace
+
 from tracellm.report.console.boxes import (
     PHASES,
     client_line,
@@ -69,6 +71,9 @@ _LONGEST_ERROR = 500  # characters
 _MOST_FAILED = 20
 """Failed HTTP requests that are printed."""
 
+_MOST_REASONS = 1024
+"""Ended requests whose reasons are kept."""
+
 _MOST_OUTPUTS = 8
 """Outputs of the brief console."""
 
@@ -112,6 +117,7 @@ class Console:
         self._held: list[Span] = []  # steps of other engines, ordered by end
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
         self._request_names = RequestNames()
+        self._reasons: dict[str, str] = {}  # of the last requests that ended, by their ids
         self._shown: set[str] = set()  # kinds of steps printed in full
         self._run: _Run | None = None  # alike steps not printed yet
         self._last: dict[Hashable, Span] = {}  # engine -> its last step
@@ -131,6 +137,7 @@ class Console:
             self._requests += 1
             self._prompt_tokens += int(span.attributes.get(names.GEN_AI_INPUT_TOKENS) or 0)
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
+            self._keep_reason(span)
             if self._brief and len(self._outputs) < _MOST_OUTPUTS:
                 self._outputs.append(span)
         elif names.HTTP_METHOD in span.attributes:
@@ -212,6 +219,14 @@ class Console:
         if self._failed:
             subjects.insert(-1, "failed")
         return "".join(text(self._lang, f"console.end.{subject}", **counts) for subject in subjects)
+
+    def _keep_reason(self, request: Span) -> None:
+        """Keep why a request ended: a step soon names it, if it was aborted."""
+        reasons = request.attributes.get(names.GEN_AI_FINISH_REASONS)
+        if isinstance(reasons, list) and reasons:
+            self._reasons[str(request.attributes.get(names.REQUEST_ID, ""))] = str(reasons[0])
+            if len(self._reasons) > _MOST_REASONS:
+                del self._reasons[next(iter(self._reasons))]
 
     def _http(self, http: HttpRequest) -> None:
         """Print an HTTP request that got an error; after the first ones they are only counted."""
@@ -340,7 +355,9 @@ class Console:
             self._print_or_keep(self._read(span), phases, None if before is None else self._read(before))
 
     def _read(self, span: Span) -> Step:
-        return self._request_names.in_step(read_step(span))
+        step = read_step(span)
+        reasons = {id: self._reasons[id] for id in step.aborted if id in self._reasons}
+        return self._request_names.in_step(replace(step, abort_reasons=reasons))
 
     def _print_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
         """Print the first step of its kind in full, unless brief; keep any other as the start of a run."""

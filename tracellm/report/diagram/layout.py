@@ -8,6 +8,7 @@ from tracellm.report.diagram.model import Close, Diagram, Item, Lifelines, Loop,
 from tracellm.report.diagram.story import DiagramTree
 from tracellm.report.texts import text
 from tracellm.report.tree.nodes import Node, raised_here, walk
+from tracellm.report.wording.request_names import request_names
 from tracellm.report.wording.safe_text import shorten
 from tracellm.report.wording.titles import (
     call_title,
@@ -74,6 +75,7 @@ def _drawn_nowhere(root: Node, tree: DiagramTree) -> Iterator[str]:
 class _Layout:
     def __init__(self, tree: DiagramTree, lifelines: Lifelines) -> None:
         self._story = tree.story
+        self._names = request_names(tree.trace)
         self._returns = tree.returns
         self._lang = tree.lang
         self._ends = lifelines.ends
@@ -107,7 +109,7 @@ class _Layout:
             return self._call(node, around, of)
         if node.kind in ("line", "repeat"):
             return self._repeated(self._below(node, around), node, of)
-        title = steps_title(node.steps, self._lang)
+        title = steps_title(node.steps, self._names, self._lang)
         below = self._below(node, around)
         if not below:
             return []
@@ -166,7 +168,7 @@ class _Layout:
     def _message(self, node: Node, of: int) -> Message:
         source, target = self._ends[id(node)]
         sent = [self._story.messages[span.span_id] for span in node.spans if span.span_id in self._story.messages]
-        title = message_title([(one.message, one.step) for one in sent], self._lang)
+        title = message_title([(one.message, one.step) for one in sent], self._names, self._lang)
         single = title if node.count % of else ""
         if often := times(node.count, of, self._lang):
             title = f"{title} {often}"

@@ -4,6 +4,7 @@ A request's span is recorded by the process that submitted it. The steps that se
 link to the span.
 """
 
+import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
@@ -63,7 +64,8 @@ class RequestTimes:
 
     The states are those of vLLM's metrics. `queued` ends with the start of the first step that computes some of it,
     `prefill` with the end of the step that gives its first token, and `decode` with the end of the step that gives its
-    last. `first_token` is the time from submission to the first token.
+    last. `first_token` is the time from submission to the first token. All end with the request at the latest: until
+    an abort reaches the engine core, steps compute tokens that nobody gets.
     """
 
     queued: float | None
@@ -102,16 +104,23 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
     began: dict[str, int] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
+
+    def end_of(span_id: str) -> int:
+        span = request_spans.get(span_id)
+        return sys.maxsize if span is None or span.open else span.end_ns
+
     for step in steps(trace):
         linked = (request_spans[link.span_id] for link in step.span.links if link.span_id in request_spans)
         here = {str(span.attributes.get(names.REQUEST_ID, "")): span.span_id for span in linked}
         for request in step.requests:
             span_id = here.get(request.request_id) or by_id.get(request.request_id, "")
-            began.setdefault(span_id, step.span.start_ns)
+            if step.span.start_ns <= end_of(span_id):
+                began.setdefault(span_id, step.span.start_ns)
         for sampled in step.sampled:
             span_id = here.get(sampled.request_id) or by_id.get(sampled.request_id, "")
-            first.setdefault(span_id, step.span.end_ns)
-            last[span_id] = step.span.end_ns
+            if step.span.start_ns <= end_of(span_id):
+                last[span_id] = min(step.span.end_ns, end_of(span_id))
+                first.setdefault(span_id, last[span_id])
 
     def between(start: int | None, end: int | None) -> float | None:
         return None if start is None or end is None else max(0, end - start) / 1e9

@@ -14,7 +14,7 @@ from tracellm.report.requests_list import failed_text
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.changes import held_reason
 from tracellm.report.wording.quantities import clip, duration, percent
-from tracellm.report.wording.request_names import RequestNames
+from tracellm.report.wording.request_names import RequestNames, request_names
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
@@ -124,7 +124,7 @@ def _union(spans: Iterable[Span]) -> int:
 
 def _findings(trace: Trace, lang: str) -> list[dict[str, Any]]:
     """Return the findings by kind, a few of each, with the number of the others."""
-    short = RequestNames()
+    short = request_names(trace)
     kinds: dict[str, list[Finding]] = {}
     for finding in findings(trace):
         kinds.setdefault(finding.kind, []).append(finding)
@@ -170,7 +170,7 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
     values = {name: duration(value) if isinstance(value, float) else value for name, value in finding.values.items()}
     because = ""
     if finding.held is not None:
-        why = held_reason(finding.held.reason, short.shorten(finding.held.details), lang, finding.request_id)
+        why = held_reason(finding.held.reason, short.in_details(finding.held.details), lang, finding.request_id)
         mostly = finding.values.get("mostly", 0) != finding.values.get("steps", 0)
         because = text(lang, "finding.because.mostly" if mostly else "finding.because", why=why, **values)
     request = visible(short.shorten(finding.request_id))

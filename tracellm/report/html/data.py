@@ -23,7 +23,7 @@ from tracellm.report.facts.step_parts import output_times, parts_by_step
 from tracellm.report.html.items_data import ItemRows, encoder_row
 from tracellm.report.html.model_data import kernel_rows, model_data
 from tracellm.report.texts import LANGUAGES, texts
-from tracellm.report.wording.request_names import RequestNames, without_shared_beginning
+from tracellm.report.wording.request_names import request_names, without_shared_beginning
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
@@ -96,10 +96,12 @@ class _Requests:
     def __init__(self, trace: Trace, first: Sequence[str]) -> None:
         self.trace = trace
         self.tokens: dict[int, str] = {}
-        self.rows: list[dict[str, Any]] = [{"id": request_id} for request_id in first]
+        self._names = request_names(trace)
+        self.rows: list[dict[str, Any]] = [
+            {"id": request_id, "name": self._names.shorten(request_id)} for request_id in first
+        ]
         self._reserved = {request_id: number for number, request_id in reversed(list(enumerate(first)))}
         self._start = trace.spans[0].start_ns if trace.spans else 0
-        self._names = RequestNames()
         self._times = request_times(trace)
         self._items = ItemRows(trace)
         self._by_span: dict[str, int] = {}

@@ -21,6 +21,7 @@ from tracellm.report.diagram.sequence import sequence, whole_sequence
 from tracellm.report.facts.engines import step_positions
 from tracellm.report.facts.requests import as_list, requests
 from tracellm.report.texts import LANGUAGES
+from tracellm.report.wording.request_names import request_names
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import call_title, message_title, script_of
 from tracellm.trace import names
@@ -240,7 +241,7 @@ class _Writer:
         span = spans[0]
         sent = self._messages.get(span.span_id)
         title = call_title(span, LONGEST_NAME, LONGEST_VALUES)
-        own = [message_title([(sent, None)], lang) if sent else title for lang in LANGUAGES]
+        own = [message_title([(sent, None)], request_names(self._trace), lang) if sent else title for lang in LANGUAGES]
         return [self._text(*own), *_runs([self._numbers[one.span_id] for one in spans])]
 
     def _group(self, kind: str, text: int, steps: Sequence[Step]) -> dict[str, Any]:

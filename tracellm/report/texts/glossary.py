@@ -83,7 +83,8 @@ EN = {
     "glossary.span": "One recorded call: its name, times, arguments and result.",
     "glossary.own_time.name": "total time, own time",
     "glossary.own_time": "Total time: from the start of a call to its end. Own time: total time without the "
-    "calls it made and without recording.",
+    "calls it made and without recording. Requests of one thread wait side by side: a moment that several calls share "
+    "counts once.",
     "glossary.generation.name": "generation",
     "glossary.generation": "The time from the start of the first step to the end of the last, over all engines of the "
     "run. Start-up comes before it.",
@@ -157,7 +158,8 @@ ZH = {
     "glossary.span.name": "span",
     "glossary.span": "记录下来的一次调用：名称、起止时间、参数和返回值。",
     "glossary.own_time.name": "总计时间、自身时间",
-    "glossary.own_time": "总计时间：调用从开始到结束的时间。自身时间：总计减去它发起的调用和记录所用的时间。",
+    "glossary.own_time": "总计时间：调用从开始到结束的时间。自身时间：总计减去它发起的调用和记录所用的时间。"
+    "同一线程中的多个请求会同时等待：多个调用重叠的时间只计一次。",
     "glossary.generation.name": "生成阶段（generation）",
     "glossary.generation": "从第一个 step 开始到最后一个 step 结束的时间，包括本次运行的所有引擎。启动在它之前。",
     "glossary.recording_time.name": "记录时间（recording time）",

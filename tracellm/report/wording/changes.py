@@ -15,6 +15,7 @@ from tracellm.trace.model import Span
 from tracellm.trace.steps import EncoderState, Step
 
 __all__ = [
+    "aborted",
     "alike",
     "changes",
     "encoder_cache",
@@ -86,8 +87,8 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
     elif step.is_in_flight:
         requests = name_requests(step.running, lang)
         sentences.append(text(lang, "step.in_flight", names=requests, index=step.output_of))
-    for key in ("aborted", "new", "resumed", "preempted"):
-        if ids := getattr(step, key):
+    for key, ids in (*aborted(step), ("new", step.new), ("resumed", step.resumed), ("preempted", step.preempted)):
+        if ids:
             sentences.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
     hits = [request for request in step.requests if request.prefix_hit_tokens]
     if hits:
@@ -101,6 +102,15 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
     if step.encoder is not None and step.encoder.items:
         sentences.append(encoder_cache(step.encoder, lang))
     return sentences
+
+
+def aborted(step: Step) -> list[tuple[str, list[str]]]:
+    """Return the requests that left the queues before a step, by reason: stopped, cancelled, or aborted if unknown."""
+    keys = {"stop": "stopped", "abort": "cancelled"}
+    by_key: dict[str, list[str]] = {}
+    for request_id in step.aborted:
+        by_key.setdefault(keys.get(step.abort_reasons.get(request_id, ""), "aborted"), []).append(request_id)
+    return list(by_key.items())
 
 
 def _not_scheduled(step: Step, lang: str) -> list[str]:

@@ -1,6 +1,8 @@
-"""Short names for requests whose ids hold 32 random hexadecimal digits, as those of the OpenAI server do.
+"""Short names of requests, which keep what differs, the same in all reports of a run.
 
-`chatcmpl-5f0c4be19d0c4c55a2a36f6a0f4b4a7e` becomes `chatcmpl-5f0c`, its beginning: it can be searched for elsewhere.
+An id of a server holds random digits, of which the first few remain: `cmpl-5f0c4be19d0c4c55a2a36f6a0f4b4a7e` becomes
+`cmpl-5f0c`, which can be searched for elsewhere. Of another long id the middle is left out, since ids of one caller
+begin alike: `gateway-eu-west-1-000017` becomes `gateway-…est-1-000017`.
 """
 
 import re
@@ -9,12 +11,21 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from tracellm.trace.steps import Step
+from tracellm.trace import names
+from tracellm.trace.memo import per_trace
+from tracellm.trace.model import Trace
+from tracellm.trace.steps import Held, Step
 
-__all__ = ["RequestNames", "without_shared_beginning"]
+__all__ = ["LONGEST_REQUEST_NAME", "RequestNames", "request_names", "without_shared_beginning"]
 
-_RANDOM = re.compile(r"[0-9a-f]{32}")
+LONGEST_REQUEST_NAME = 20
+"""Characters of a name, unless another request has the shorter ones."""
+
+_RANDOM = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}(?:\1[0-9a-f]{4}){3}[0-9a-f]{8}(?![0-9a-f])")
+"""32 hexadecimal digits, or a UUID."""
+_VALUE = re.compile(r"(?<==)\S+")
 _FEWEST_DIGITS = 4
+_HEAD = 8
 _BEGINNING = re.compile(r".*[-_:/. ]", re.DOTALL)
 """Beginning of a name, up to its last separator."""
 
@@ -25,10 +36,23 @@ class RequestNames:
     def __init__(self) -> None:
         self._short: dict[str, str] = {}  # the digits of an id -> the digits shown
         self._taken: set[str] = set()
+        self._names: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
 
-    def shorten(self, text: str) -> str:
-        """Return an id, or a text with ids in it, with their random digits cut."""
-        return _RANDOM.sub(lambda found: self._digits(found[0]), text)
+    def shorten(self, request_id: str) -> str:
+        """Return the name of a request."""
+        if request_id not in self._names:
+            name = _RANDOM.sub(lambda found: self._digits(found[0]), request_id)
+            if len(name) > LONGEST_REQUEST_NAME:
+                name = self._without_middle(name)
+            if self._owners.setdefault(name, request_id) != request_id:
+                name = request_id
+            self._names[request_id] = name
+        return self._names[request_id]
+
+    def in_details(self, details: str) -> str:
+        """Return `name=value name=value` with names in place of ids."""
+        return _VALUE.sub(lambda found: self.shorten(found[0]), details)
 
     def _digits(self, random: str) -> str:
         if random not in self._short:
@@ -41,12 +65,23 @@ class RequestNames:
             self._taken.add(shown)
         return self._short[random]
 
+    def _without_middle(self, name: str) -> str:
+        """Return the beginning and the end of a name: as much of the end as no other request has."""
+        for length in range(LONGEST_REQUEST_NAME - _HEAD - 1, len(name) - _HEAD - 1):
+            shorter = f"{name[:_HEAD]}…{name[-length:]}"
+            if shorter not in self._owners:
+                return shorter
+        return name
+
     def in_step(self, step: Step) -> Step:
         """Return a step with the short names in place of the ids."""
         short = self.shorten
 
         def each(ids: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(map(short, ids))
+
+        def named(entry: Held) -> Held:
+            return replace(entry, request_id=short(entry.request_id), details=self.in_details(entry.details))
 
         return replace(
             step,
@@ -56,14 +91,22 @@ class RequestNames:
             preempted=each(step.preempted),
             finished={short(id): reason for id, reason in step.finished.items()},
             aborted=each(step.aborted),
+            abort_reasons={short(id): reason for id, reason in step.abort_reasons.items()},
             released=each(step.released),
             running=each(step.running),
             waiting=each(step.waiting),
-            held=tuple(
-                replace(entry, request_id=short(entry.request_id), details=short(entry.details)) for entry in step.held
-            ),
+            held=tuple(map(named, step.held)),
             sampled=tuple(replace(entry, request_id=short(entry.request_id)) for entry in step.sampled),
         )
+
+
+@per_trace
+def request_names(trace: Trace) -> RequestNames:
+    """Return the names of a run's requests, given in the order of submission."""
+    found = RequestNames()
+    for span in trace.named(names.REQUEST_SPAN):
+        found.shorten(str(span.attributes.get(names.REQUEST_ID, "")))
+    return found
 
 
 def without_shared_beginning(shown: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.changes import changes
 from tracellm.report.wording.quantities import byte_size, clip, duration
+from tracellm.report.wording.request_names import RequestNames
 from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.trace import names
 from tracellm.trace.model import Message, Span
@@ -37,7 +38,7 @@ __all__ = [
 
 _MOST_RANGES = 3
 _MOST_MESSAGES = 3
-_LONGEST_ID, _LONGEST_LINE, _LONGEST_ANSWER = 28, 300, 40  # characters
+_LONGEST_LINE, _LONGEST_ANSWER = 300, 40  # characters
 
 
 def time(nanoseconds: int) -> str:
@@ -100,7 +101,7 @@ def ended_from_outside(span: Span) -> bool:
     return error_class(span) in ("SystemExit", "CancelledError", "GeneratorExit")
 
 
-def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str:
+def message_title(sent: Sequence[tuple[Message, Step | None]], requests: RequestNames, lang: str) -> str:
     """Return a message's type and size: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
 
     `sent` has messages of one type, each with the step whose outputs it carries, if any.
@@ -109,7 +110,8 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
     what = ""
     if kind in ("ADD", "ABORT"):
         ids = [str(one.send.attributes.get(names.MESSAGE_ID)).partition(" ")[2] for one, _ in sent]
-        shown, more = clip([beginning(id, _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
+        every = dict.fromkeys(id for one in ids for id in one.split(","))
+        shown, more = clip([visible(requests.shorten(id)) for id in every], _MOST_MESSAGES)
         what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
     elif any(step for _, step in sent):
         numbers = [len(step.sampled) or len(step.requests) for _, step in sent if step]
@@ -181,7 +183,7 @@ def times(count: int, of: int, lang: str) -> str:
     return text(lang, "diagram.some", count=count, of=of) if count < of else text(lang, "diagram.in_all", count=count)
 
 
-def steps_title(steps: Sequence[Step], lang: str) -> str:
+def steps_title(steps: Sequence[Step], names_of: RequestNames, lang: str) -> str:
     """Return `steps 3-17: decode, 2 requests`; for one step also its changes:
 
     `step 1: prefill, ..., request 0 joined`.
@@ -200,7 +202,7 @@ def steps_title(steps: Sequence[Step], lang: str) -> str:
         requests = text(lang, "diagram.requests_range", fewest=fewest, most=most)
     if len(steps) > 1:
         return text(lang, "diagram.steps", indexes=_indexes(steps), kind=kind, requests=requests)
-    step = steps[0]
+    step = names_of.in_step(steps[0])
     tokens = text(lang, "common.tokens", n=step.num_tokens)
     title = text(lang, "diagram.step", index=step.index, kind=kind, requests=requests, tokens=tokens)
     # requests not scheduled are named if one joined or left the queue; until then nothing changed for them

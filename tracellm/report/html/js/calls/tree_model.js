@@ -1,5 +1,7 @@
 /** The call tree's rows: calls of one name below one row are one row, and the rows below it are made when needed. */
 
+import { timesOnce } from "./overlap.js";
+
 /** @typedef {import("./calls.js").Calls} Calls */
 /** @typedef {"first" | "total" | "own"} Order */
 
@@ -11,7 +13,7 @@ function depthOf(row) {
   return row ? row.depth : -1;
 }
 
-/** A row: calls of one name, made by the calls of the row above. Times are sums in microseconds. */
+/** A row: calls of one name, made by the calls of the row above. Times are microseconds of all together. */
 export class TreeRow {
   /**
    * @param {Calls} calls
@@ -26,13 +28,12 @@ export class TreeRow {
     this.open = false;
     /** Index of the shown call among the row's. */
     this.at = 0;
-    this.total = 0;
-    this.own = 0;
+    const { total, own } = timesOnce(calls, numbers);
+    this.total = total;
+    this.own = own;
     this.recording = 0;
     this.failed = 0;
     for (const i of numbers) {
-      this.total += calls.us[i];
-      this.own += calls.own(i);
       this.recording += calls.recording[i];
       if (calls.failed(i)) this.failed += 1;
     }

@@ -7,7 +7,7 @@
  * @typedef {object} Request
  * @property {string} id
  * @property {string} [tiny] the name without what all names begin with
- * @property {string} [name] its id without random digits
+ * @property {string} [name] its id without random digits, or without its middle if it is long
  * @property {number} [at] its submission
  * @property {number} [us] from there to its end
  * @property {boolean} [open] whether the recording ended before it did

@@ -6,7 +6,6 @@ import { phases } from "./replay.js";
 import { selected, select } from "./selection.js";
 
 const COLOURS = 8;
-const MOST_CHARACTERS = 20;
 
 /**
  * Return the class that gives a request its colour. There are eight; where colour matters, the name stands beside it.
@@ -17,20 +16,11 @@ export function colour(r) {
 }
 
 /**
- * Return a request's name: its id without the random digits of a server's ids.
- * @param {import("./data.js").Request} request
- */
-export function requestTitle(request) {
-  return visible(request.name ?? request.id);
-}
-
-/**
- * Return a request's name, shortened to 20 characters.
+ * Return a request's short name: its id without random digits, or without its middle if it is long.
  * @param {import("./data.js").Request} request
  */
 export function shortName(request) {
-  const name = requestTitle(request);
-  return name.length > MOST_CHARACTERS ? `${name.slice(0, MOST_CHARACTERS - 1)}…` : name;
+  return visible(request.name ?? request.id);
 }
 
 /**

@@ -7,7 +7,7 @@ import { number } from "../base/quantities.js";
 import { language, t } from "../base/text.js";
 import { isDark } from "../base/theme.js";
 import { hasCalls, readCalls } from "../calls/calls.js";
-import { requestTitle } from "../run/names.js";
+import { shortName } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
 import { LABEL_SIZE, layOut, TITLE_SIZE } from "./layout.js";
 import { toMermaid } from "./mermaid.js";
@@ -99,7 +99,7 @@ export class SequenceView {
   _requestMenu() {
     const options = this.run.requests
       .slice(0, MOST_LISTED_REQUESTS)
-      .map((request, r) => h("option", { value: r }, requestTitle(request)));
+      .map((request, r) => h("option", { value: r }, shortName(request)));
     const change = () => {
       const value = this.follow.value;
       this._follow(value === "" ? null : Number(value));
@@ -180,7 +180,7 @@ export class SequenceView {
     this.follow.value = request === null ? "" : String(request);
     const summary = [t("sequence.sentence", { text: this.model.count(view.arrows) })];
     if (view.left) summary.push(t("sequence.sentence", { text: view.left }));
-    if (request !== null) summary.push(t("sequence.followed", { id: requestTitle(this.run.requests[request]) }));
+    if (request !== null) summary.push(t("sequence.followed", { id: shortName(this.run.requests[request]) }));
     if (!this.layout.parts.length) summary.push(t("sequence.nothing"));
     this.summary.textContent = summary.join(" ");
     this._mark();

@@ -162,7 +162,7 @@ function requestDetails(run, replay, r) {
       : h(
           "div",
           {},
-          h("p", { class: "sum" }, ...firstToken(request, outputs.length || delivered)),
+          h("p", { class: "sum" }, ...firstToken(request, Math.min(outputs.length || delivered, delivered))),
           h(
             "div",
             { class: "budget time-bar", role: "img", "aria-label": t("page.requests.first") },

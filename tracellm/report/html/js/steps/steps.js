@@ -203,6 +203,18 @@ export function stepPanels(run, replay) {
 }
 
 /**
+ * Return the requests that left the queues before a step, by reason: stopped, cancelled, or aborted if it is unknown.
+ * @param {Run} run
+ * @param {Step} step
+ * @returns {[reason: string, rows: number[]][]}
+ */
+export function abortedRows(run, step) {
+  const words = /** @type {Record<string, string>} */ ({ stop: "stopped", abort: "cancelled" });
+  const keys = (step.aborted ?? []).map((r) => words[run.requests[r].reason ?? ""] ?? "aborted");
+  return [...new Set(keys)].map((key) => [key, (step.aborted ?? []).filter((_, i) => keys[i] === key)]);
+}
+
+/**
  * Return a sentence for each change in a step; none for a step like the one before.
  * @param {Run} run
  * @param {Step} step
@@ -211,8 +223,8 @@ export function changeSentences(run, step) {
   /** @param {number[]} rows */
   const names = (rows) => rows.map((r) => shortName(run.requests[r])).join(t("step.comma"));
   const found = [];
-  for (const key of /** @type {const} */ (["aborted", "new", "resumed", "preempted"])) {
-    const rows = step[key];
+  const came = /** @type {const} */ (["new", "resumed", "preempted"]).map((key) => /** @type {const} */ ([key, step[key]]));
+  for (const [key, rows] of [...abortedRows(run, step), ...came]) {
     if (rows?.length) found.push(t(`page.change.${key}`, { n: rows.length, names: names(rows) }));
   }
   if (step.finished?.length) {
