@@ -4,11 +4,14 @@ tests/fixtures/record_json_schemas.py makes the recording.
 """
 
 import json
+import re
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jsonschema
 import pytest
+from pydantic import Field, TypeAdapter, ValidationError
 from transformers import AutoTokenizer
 
 from tracellm.engine.config.errors import InvalidRequestError
@@ -92,3 +95,79 @@ def test_the_schema_of_a_caller_is_not_changed() -> None:
     before = json.dumps(schema)
     assert json.dumps(closed(schema)) != before
     assert json.dumps(schema) == before
+
+
+PROPERTY_NAMES = [json.loads(line) for line in (FIXTURES / "property-names.jsonl").read_text("utf-8").splitlines()]
+SEARCHED = (4, 14)
+"""Lines whose pattern may match a part of a name, as by the standard; vLLM's xgrammar wants all of it."""
+
+
+@pytest.mark.parametrize("line", range(len(PROPERTY_NAMES)))
+def test_names_of_properties_are_those_of_vllm(backend: GuidanceBackend, line: int) -> None:
+    """With `propertyNames` a text is allowed exactly if vLLM 0.32 allows it; what it refuses is refused by name."""
+    recorded = PROPERTY_NAMES[line]
+    schema, accepted = recorded["schema"], recorded["accepted"]
+    if recorded["backend"] == "refused":
+        with pytest.raises(InvalidRequestError, match="`propertyNames` "):
+            accepts(backend, schema, "{}")
+        return
+    allowed = {text: accepts(backend, schema, text) for text in accepted}
+    if line in SEARCHED:
+        assert allowed != accepted, "no difference any more"
+        valid = jsonschema.Draft202012Validator(schema).is_valid
+        assert allowed == {text: valid(json.loads(text)) for text in accepted}
+    else:
+        assert allowed == accepted
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ({"not": {"const": "a"}}, "`propertyNames` with `not` is not supported; const, enum, maxLength"),
+        ({"enum": ["a"], "pattern": "a"}, "`propertyNames` with `pattern` and another condition is not supported"),
+        ({"$ref": "#/$defs/B"}, "`propertyNames` has the reference '#/$defs/B', which cannot be followed"),
+        ({"$ref": "#/$defs/A"}, "`propertyNames` has the reference '#/$defs/A', which cannot be followed"),
+        ({"minLength": "1"}, "`propertyNames` has a length that is not an integer"),
+        ({"enum": "a"}, "`propertyNames` has an `enum` that is not a list"),
+        (["a"], "`propertyNames` must be a schema, got a list"),
+        ({"pattern": "("}, "unclosed group"),
+    ],
+)
+def test_what_is_not_supported_for_names_is_refused(backend: GuidanceBackend, names: Any, reason: str) -> None:
+    """A condition on names that cannot be kept is refused with its keyword, and so is a reference in a circle."""
+    schema = {"type": "object", "propertyNames": names, "$defs": {"A": {"$ref": "#/$defs/A"}}}
+    with pytest.raises(InvalidRequestError, match=re.escape(reason)):
+        accepts(backend, schema, "{}")
+
+
+def test_no_name_is_allowed(backend: GuidanceBackend) -> None:
+    """Where no name meets the condition, or no value may be there, only the empty object is left."""
+    for more in (
+        {"propertyNames": False},
+        {"propertyNames": {"enum": []}},
+        {"propertyNames": {"maxLength": 1, "minLength": 2}},
+    ):
+        assert accepts(backend, {"type": "object", **more}, "{}")
+        assert not accepts(backend, {"type": "object", **more}, '{"a": 1}')
+    assert not accepts(
+        backend, {"type": "object", "propertyNames": {"const": "a"}, "additionalProperties": False}, '{"a": 1}'
+    )
+
+
+@pytest.mark.parametrize("key", ["enum", "literal", "length"])
+def test_dicts_of_pydantic(backend: GuidanceBackend, key: str) -> None:
+    """The schema that pydantic makes of a dict with such keys allows the keys that pydantic accepts, and no others."""
+    color = StrEnum("Color", ["red", "blue"])
+    keys: dict[str, Any] = {
+        "enum": color,
+        "literal": Literal["red", "blue"],
+        "length": Annotated[str, Field(min_length=3, max_length=4)],
+    }
+    adapter = TypeAdapter(dict[keys[key], int])
+    for text in ("{}", '{"red": 1}', '{"blue": 2, "red": 1}', '{"purple": 1}', '{"red": "x"}'):
+        try:
+            adapter.validate_json(text, strict=True)
+            valid = True
+        except ValidationError:
+            valid = False
+        assert accepts(backend, adapter.json_schema(), text) == valid

@@ -21,6 +21,11 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ({"not": {"type": "string"}}, 'these keywords are not supported: ["not"]'),
         ({"type": "array", "uniqueItems": True}, 'these keywords are not supported: ["uniqueItems"]'),
         ({"type": "string", "pattern": "("}, "unclosed group"),
+        ({"type": "string", "pattern": "(a{1000}){1000}"}, "it is too complex: its repetitions, such as `{1000}`"),
+        (
+            {"type": "object", "propertyNames": {"pattern": "(a{1000}){1000}"}},
+            "it is too complex: its repetitions, such as `{1000}`",
+        ),
         ({"type": "string", "format": "colour"}, "Unknown format: colour"),
         ({"type": "integer", "minimum": 5, "maximum": 3}, "minimum (5) is greater than maximum (3)"),
         ({"$ref": "http://example.org/schema"}, "Resource 'http://example.org/schema' is not present"),
@@ -33,6 +38,8 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (r"(a)\1", "backreferences are not supported"),
         ("a^b", "lookarounds not supported"),
         ("a{3,2}", "invalid repetition count range"),
+        ("(a{1000}){1000}", "it is too complex: its repetitions, such as `{1000}`"),
+        ("a{1000000}", "it is too complex: its repetitions, such as `{1000}`"),
     ],
     "choice": [([], "at least one string")],
     "grammar": [
@@ -42,6 +49,8 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ("start: <nope>", 'unknown special token: "<nope>".'),
         ("root ::= root", "no text that this tokenizer can write meets it"),
         ("hello", "Expected ::="),
+        ("start: A\nA: /(a{1000}){1000}/", "it is too complex: its repetitions, such as `{1000}`"),
+        ('start: ("a"{1000}){1000}', "it is too complex: its repetitions, such as `{1000}`"),
     ],
     "structural_tag": [
         ("<f>", "is not JSON"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from copy import copy
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
@@ -20,7 +21,13 @@ import llguidance.numpy
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError, shorten
-from tracellm.engine.core.structured_output.json_schema import closed, subschemas, without_additional_properties
+from tracellm.engine.core.structured_output.json_schema import (
+    closed,
+    mapped,
+    subschemas,
+    without_additional_properties,
+)
+from tracellm.engine.core.structured_output.property_names import with_patterns_of_names
 from tracellm.engine.core.structured_output.request import (
     StructuredOutputBackend,
     StructuredOutputGrammar,
@@ -45,6 +52,10 @@ _MAX_CHARACTERS = 2_000_000
 _LIMITS = LLParserLimits(
     verbose_errors=False, max_items_in_row=4 * _MAX_PROPERTIES
 )  # errors without the parser's state
+_REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4 * _MAX_PROPERTIES, initial_lexer_fuel=100_000)
+"""Limits for regular expressions and grammars: `(a{1000}){1000}` would take seconds, for each token again."""
+_TOO_COMPLEX = ("too many expressions constructed", "Too many items")
+"""Errors of llguidance that are about its limits."""
 _MAX_REMEMBERED = 1024
 """Constraints that are not checked again."""
 _JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
@@ -74,7 +85,7 @@ class GuidanceBackend(StructuredOutputBackend):
             EngineError: it cannot be compiled, although the `Processor` has compiled it before.
         """
         key = get_structured_output_key(params)
-        matcher = _make_matcher(self.ll_tokenizer, serialize_guidance_grammar(params, key))
+        matcher = _make_matcher(self.ll_tokenizer, serialize_guidance_grammar(params, key), key[0])
         if matcher.is_error():
             raise EngineError(f"{_name(key)} cannot be compiled: {_reason(matcher.get_error())}")
         return GuidanceGrammar(matcher, self.ll_tokenizer.eos_token, _name(key))
@@ -190,11 +201,10 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
         grammar = serialize_guidance_grammar(params, key)
         digest = sha256(grammar.encode(errors="surrogatepass")).digest()
         if digest not in backend.valid:
-            matcher = _make_matcher(backend.ll_tokenizer, grammar)
-            if not matcher.is_error():
-                matcher.compute_bitmask()
-            if matcher.is_error():
-                raise ValueError(f"{_reason(matcher.get_error())} Got {_shorten(key[1])}.")
+            _try_first_token(_make_matcher(backend.ll_tokenizer, grammar, option), key[1])
+            for pattern in _repeating_patterns(params, key):
+                regex = llguidance.grammar_from("regex", pattern)
+                _try_first_token(_make_matcher(backend.ll_tokenizer, regex, StructuredOutputOptions.REGEX), pattern)
         backend.valid[digest] = None
         backend.valid.move_to_end(digest)
         if len(backend.valid) > _MAX_REMEMBERED:
@@ -214,8 +224,30 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
         raise ValueError("False asks for nothing; use True, or leave it out.")
 
 
-def _make_matcher(ll_tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
-    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=_LIMITS)
+def _try_first_token(matcher: LLMatcher, spec: str) -> None:
+    """Raise a ValueError if no first token is possible, or following one takes more than the limits allow."""
+    if not matcher.is_error():
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        if not matcher.is_error() and mask and not matcher.is_stopped():
+            matcher.consume_token((mask & -mask).bit_length() - 1)
+    if matcher.is_error():
+        raise ValueError(f"{_reason(matcher.get_error())} Got {_shorten(spec)}.")
+
+
+def _repeating_patterns(params: StructuredOutputsParams, key: StructuredOutputKey) -> list[str]:
+    """Return the patterns of a JSON schema that repeat a part; its lexer gets to them only after some tokens."""
+    if key[0] is not StructuredOutputOptions.JSON:
+        return []
+    patterns: dict[Any, None] = {}
+    for one in subschemas(_json_schema(_load_object(key[1]), params)):
+        named = one.get("patternProperties")
+        patterns |= dict.fromkeys([one.get("pattern"), *(named if isinstance(named, dict) else ())])
+    return [pattern for pattern in patterns if isinstance(pattern, str) and "{" in pattern]
+
+
+def _make_matcher(ll_tokenizer: LLTokenizer, grammar: str, option: StructuredOutputOptions) -> LLMatcher:
+    is_regex = option in (StructuredOutputOptions.REGEX, StructuredOutputOptions.GRAMMAR)
+    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=_REGEX_LIMITS if is_regex else _LIMITS)
 
 
 def _name(key: StructuredOutputKey) -> str:
@@ -226,6 +258,8 @@ def _reason(error: str) -> str:
     """Reduce an error of llguidance to one sentence, without positions and excerpts of its own notation."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
+    if any(limit in reason for limit in _TOO_COMPLEX):
+        return "it is too complex: its repetitions, such as `{1000}`, or rules that never end make too many states."
     if reason == "NoExtensionBias":
         return "no text that this tokenizer can write meets it."
     if reason.startswith("at "):  # "at 1(8): "
@@ -272,6 +306,8 @@ def _json_schema(schema: dict[str, Any], params: StructuredOutputsParams) -> dic
     if params.whitespace_pattern is not None:
         options["whitespace_pattern"] = params.whitespace_pattern
     schema = without_additional_properties(schema) if params.disable_additional_properties else closed(schema)
+    if any("propertyNames" in one for one in subschemas(schema)):
+        schema = mapped(schema, partial(with_patterns_of_names, root=schema))
     return {**schema, "x-guidance": {**options, **schema.get("x-guidance", {})}}
 
 

@@ -13,10 +13,10 @@ vLLM: vllm/v1/structured_output/backend_xgrammar.py, `has_xgrammar_unsupported_j
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["closed", "subschemas", "without_additional_properties"]
+__all__ = ["closed", "mapped", "subschemas", "without_additional_properties"]
 
 _OF_ONE = (
     *("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "contains", "propertyNames"),
@@ -29,7 +29,7 @@ _NOT_IN_XGRAMMAR = {
     "integer": ("multipleOf",),
     "number": ("multipleOf",),
     "array": ("uniqueItems", "contains", "minContains", "maxContains"),
-    "object": ("minProperties", "maxProperties", "propertyNames", "patternProperties"),
+    "object": ("minProperties", "maxProperties", "patternProperties"),
 }
 
 
@@ -37,7 +37,7 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema with the defaults of xgrammar; the schema itself if it has keywords that xgrammar lacks."""
     if any(_stays_open(one) for one in subschemas(schema)):
         return schema
-    return _mapped(schema, _close)
+    return mapped(schema, _close)
 
 
 def without_additional_properties(schema: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def without_additional_properties(schema: dict[str, Any]) -> dict[str, Any]:
         if "properties" in one or "patternProperties" in one:
             one.setdefault("additionalProperties", False)
 
-    return _mapped(schema, close)
+    return mapped(schema, close)
 
 
 def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
@@ -75,7 +75,7 @@ def _children(schema: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
                 yield keyword, name, child
 
 
-def _mapped(schema: dict[str, Any], change: Any) -> dict[str, Any]:
+def mapped(schema: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Return a copy in which `change` was called with each schema."""
     root = {"root": schema}
     waiting: list[tuple[Any, Any]] = [(root, "root")]
