@@ -27,7 +27,7 @@ types: $(VENV)/installed-dev
 
 # One thread for each test, so that the order of sums is the same everywhere. JOBS files run at a time, in the order of
 # tests/conftest.py.
-unit: $(VENV)/installed-dev tests/mermaid/node_modules tests/page/node_modules
+unit: $(VENV)/installed-dev tests/mermaid/node_modules tests/page/node_modules tests/clients/node_modules
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # The course in full; `make test` grades a sample (12 minutes).
@@ -63,11 +63,11 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Real Mermaid, to parse every diagram, and TypeScript, to check the page's script; without Node those tests are
-# skipped.
+# Real Mermaid, to parse every diagram, TypeScript, to check the page's script, and the AI SDK, a client of the server;
+# without Node those tests are skipped.
 tests/%/node_modules: tests/%/package-lock.json
 	if command -v npm > /dev/null; then npm ci --silent --prefix tests/$* && touch $@; \
 	else echo "(no npm: the tests that need $@ will be skipped)"; fi
 
 clean:
-	rm -rf $(VENV) tests/mermaid/node_modules tests/page/node_modules
+	rm -rf $(VENV) tests/*/node_modules

@@ -67,11 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
         import tracellm.engine.model_executor.ops.triton  # noqa: F401
 
 
+_PYTHONS = ("TRACELLM_VLLM_PYTHON", "TRACELLM_PHOENIX_PYTHON", "TRACELLM_CLIENTS_PYTHON")
+"""Settings that name the environments of tests/real_vllm.py, tests/otel/phoenix.py and tests/clients."""
+
+
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give tests English and the default settings, independent of the shell."""
     for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_", "OTEL_"))]:
-        if name not in ("TRACELLM_VLLM_PYTHON", "TRACELLM_PHOENIX_PYTHON"):  # tests/real_vllm.py, tests/otel/phoenix.py
+        if name not in _PYTHONS:
             monkeypatch.delenv(name)
     monkeypatch.setenv("TRACELLM_CHECK_PASSES", "1")  # checks the call tree after each pass
     monkeypatch.setenv("LANG", "C.UTF-8")
@@ -127,6 +131,7 @@ _LONGEST = (
     "engine/clients/test_processes.py",
     "benchmarks/test_compare.py",
     "faults/test_leftovers.py",
+    "clients/test_clients.py",
     "server/test_serve.py",
     "faults/test_engine_killed.py",
     "engine/ops/test_triton_cudagraphs.py",

@@ -1,0 +1,123 @@
+"""Clients from PyPI and npm against one served model. Each script beside this file runs one of them.
+
+The Python clients have an environment of their own (scripts/install-clients.sh). The packages of the client for
+Node.js are in tests/clients/node_modules (`npm ci --prefix tests/clients`).
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node import require_node
+from tests.server.process import Server
+
+ROOT = Path(__file__).parents[2]
+NODE_MODULES = Path(__file__).parent / "node_modules"
+USUAL = ROOT / ".venv-clients" / "bin" / "python"
+
+PYTHON_CLIENTS = ["openai", "litellm", "langchain", "llama_index", "instructor", "pydantic_ai", "llm"]
+CLIENTS = [*PYTHON_CLIENTS, "ai_sdk"]
+ERRORS = {
+    "openai": "BadRequestError",
+    "litellm": "ContextWindowExceededError",
+    "langchain": "OpenAIInvalidRequestError",
+    "llama_index": "BadRequestError",
+    "instructor": "InstructorRetryException",
+    "pydantic_ai": "ModelHTTPError",
+    "llm": "BadRequestError",
+    "ai_sdk": "AI_APICallError",
+}
+"""The class of each client's error for a refused request."""
+
+ANSWER = "The capital of France is Paris."
+
+Run = Callable[[str], dict[str, Any]]
+"""Function from a client's name to the parts of its report, run once."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Server of `tiny`, shared by all clients."""
+    with Server.start("--dtype=float32", "--num-gpu-blocks-override=512", "--max-num-seqs=8") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def run(server: Server) -> Run:
+    """Run of a client's script; a failed script fails the test with its output."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OPENAI_"))}
+
+    @cache
+    def report(client: str) -> dict[str, Any]:
+        command = _node(client) if client == "ai_sdk" else _python(client)
+        done = subprocess.run([*command, server.url], cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{client} failed:\n{done.stderr[-5000:]}"
+        parts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return parts
+
+    return report
+
+
+def _python(client: str) -> list[str]:
+    python = Path(os.environ.get("TRACELLM_CLIENTS_PYTHON", USUAL))
+    if not python.exists():
+        pytest.skip(f"there are no clients at {python}: scripts/install-clients.sh installs them")
+    return [str(python), "-m", f"tests.clients.{client}_client"]
+
+
+def _node(client: str) -> list[str]:
+    node = require_node()
+    if not NODE_MODULES.exists():
+        pytest.skip("the AI SDK is not installed: npm ci --prefix tests/clients")
+    return [node, str(NODE_MODULES.with_name(f"{client}_client.mjs"))]
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, "lm_eval"])
+def test_a_client_gets_an_answer(client: str, run: Run):
+    """A conversation gets the model's answer."""
+    assert run(client)["chat"] == ANSWER
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_gets_a_stream(client: str, run: Run):
+    """A stream has several pieces, which together are the answer."""
+    pieces = [piece for piece in run(client)["stream"] if piece]
+    assert len(pieces) > 2
+    assert "".join(pieces) == ANSWER
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_raises_its_own_error(client: str, run: Run):
+    """Too long a prompt raises the client's own error, with the message of the server."""
+    error = run(client)["error"]
+    assert error["types"][:1] == [ERRORS[client]], error["message"]
+    assert "This model's maximum context length is 2048 tokens." in error["message"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_gets_objects(client: str, run: Run):
+    """Structured answers are finished objects of the asked form, each checked by the client itself."""
+    shown = run(client)["structured"]
+    people = shown if isinstance(shown, list) else [shown]
+    assert len(people) == (12 if client in ("openai", "instructor") else 1)
+    for person in people:
+        assert person.keys() == {"name", "age"}
+        assert 0 <= person["age"] <= 120
+
+
+def test_litellm_takes_another_model(run: Run):
+    """litellm's router sends too long a prompt to the model for long prompts."""
+    assert run("litellm")["fallback"] == "The large model answers."
+
+
+def test_lm_eval_scores_the_model(run: Run):
+    """lm-eval finds the right choices by log probabilities of prompts, and the right texts; `tiny` has learned them."""
+    parts = run("lm_eval")
+    assert parts["scores"] == {"choices": 1.0, "texts": 1.0}
+    assert parts["error"]["types"][0] == "HTTPError"
