@@ -1,83 +1,310 @@
-"""Memory growth of a server's front and engine processes over many short requests. Target: below 5 %.
+"""Soak test of `tracellm serve`: mixed traffic for an hour, after which nothing has grown, failed or been kept.
 
-    python benchmarks/soak.py [--requests 5000] [--clients 16] [--warm-up 500]
+    python benchmarks/soak.py [--minutes 60] [--clients 4] [--health 0.5] [OPTION OF THE SERVER ...]
 
-The requests are streamed or not, of several lengths, some with several completions, some aborted by the client.
+The clients send short and long prompts, conversations with a list of tools, streams, structured outputs, and requests that
+the server refuses; they leave streams in the middle and requests before the answer. Idle connections stay open beside
+them. The time is divided into rounds, after each of which the clients pause and the server is measured at rest. The first
+rounds are a warm-up.
+
+Criteria, for the exit status: memory of each process has grown by less than 3 % along the line fitted to the rounds after
+the warm-up; as many descriptors are open as after the warm-up; each request got the answer that it should; 99 of 100
+requests for /health took less than `--health` seconds; no request is left, and all KV cache blocks are free.
 """
 
 # ruff: noqa: T201  (it prints a table)
 import argparse
 import asyncio
+import itertools
+import json
+import os
+import statistics
 import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tests' server and their HTTP
 
-from tests.faults.http import COMPLETIONS, ask, idle, stream
-from tests.faults.processes import Server, rss_of
+from benchmarks.pages import machine, table
+from tests.faults.http import CHAT, COMPLETIONS, Connection, ask, idle, request, stream
+from tests.faults.processes import Server, rss_of, session_of
 
-__all__ = ["main"]
+__all__ = ["GROWTH", "Round", "growth", "main", "problems"]
 
+GROWTH = 0.03
+"""Part of its memory by which a process may grow after the warm-up: what an allocator keeps differs by 1 to 2 %."""
+_ROUNDS = 24
+_WARM_UP = 6
+"""Rounds before those that are compared."""
+_IDLE = 8
+"""Connections without a request."""
+_REST = 60.0
+"""Seconds in which the server must come to rest when the clients pause."""
+_SECONDS = 120.0
+"""Seconds after which a request counts as lost."""
 _MEBIBYTE = 1 << 20
 
-
-async def send_request(port: int, number: int) -> None:
-    """Send one short request; its kind depends on its number."""
-    body = {"prompt": f"Request {number}:", "max_tokens": 1 + number % 5, "ignore_eos": True, "seed": number}
-    match number % 10:
-        case 0:
-            aborted = await stream(port, body | {"max_tokens": 200})
-            await anext(aiter(aborted.events()))
-            await aborted.close()
-        case 1 | 2 | 3:
-            connection = await stream(port, body)
-            async for _ in connection.events():
-                pass
-            await connection.close()
-        case _:
-            answer = await ask(port, "POST", COMPLETIONS, body | {"n": 1 + number % 2, "logprobs": number % 3})
-            assert answer.status == 200, answer
+_TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 
 
-async def send_requests(port: int, numbers: range, clients: int) -> None:
-    """Send these requests, `clients` at a time."""
-    remaining = iter(numbers)
+@dataclass
+class Round:
+    """State of the server at rest after a round."""
 
-    async def client() -> None:
-        for number in remaining:
-            await send_request(port, number)
+    minute: float
+    requests: int
+    memory: dict[str, int]
+    """Resident bytes by process."""
+    descriptors: dict[str, int]
+    """Open descriptors by process."""
+    health: list[float]
+    """Seconds of each request for /health in the round."""
 
-    await asyncio.gather(*(client() for _ in range(clients)))
-    await idle(port)
+
+@dataclass
+class _Traffic:
+    """Requests so far, and those that failed."""
+
+    port: int
+    numbers: itertools.count = field(default_factory=itertools.count)
+    sent: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    """Number of failures by kind of request and error."""
+
+    async def client(self, end: float) -> None:
+        """Send one request after another until `end`, in seconds of `time.monotonic`."""
+        while time.monotonic() < end:
+            number = next(self.numbers)
+            kind = _KINDS[number % len(_KINDS)]
+            self.sent += 1
+            try:
+                await asyncio.wait_for(kind(self.port, number), _SECONDS)
+            except (AssertionError, OSError, EOFError, TimeoutError, ValueError) as error:
+                self.failed[f"{kind.__name__.strip('_')}: {type(error).__name__}: {str(error)[:300]}"] += 1
+
+    async def idle_connection(self) -> None:
+        """Keep a connection open without a request; open another when the server closes it."""
+        while True:
+            connection = await Connection.open(self.port)
+            try:
+                await connection.reader.read()
+            finally:
+                await connection.close()
+
+
+class _Health(threading.Thread):
+    """Asks for /health twice a second, in a thread of its own so that the clients do not delay it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self.seconds: list[float] = []
+        self.failures = 0
+
+    def run(self) -> None:
+        while True:
+            start = time.perf_counter()
+            connection = HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)
+            try:
+                connection.request("GET", "/health")
+                self.failures += connection.getresponse().status != 200
+            except OSError:
+                self.failures += 1
+            finally:
+                connection.close()
+            self.seconds.append(time.perf_counter() - start)
+            time.sleep(0.5)
+
+
+def _prompt(number: int, words: int) -> str:
+    return f"Request {number}: " + "the capital of France is " * (words // 5)
+
+
+async def _expect(port: int, path: str, body: Any, status: int = 200) -> Any:
+    answer = await ask(port, "POST", path, body)
+    assert answer.status == status, f"{answer.status} instead of {status}: {answer.body.decode()[:200]}"
+    return answer.json()
+
+
+async def _short(port: int, number: int) -> None:
+    body = {"prompt": _prompt(number, 5), "max_tokens": 1 + number % 32, "ignore_eos": True, "seed": number}
+    answer = await _expect(port, COMPLETIONS, body | {"n": 1 + number % 2, "logprobs": number % 3})
+    assert answer["usage"]["completion_tokens"] == body["max_tokens"] * (1 + number % 2), answer["usage"]
+
+
+async def _long(port: int, number: int) -> None:
+    await _expect(port, COMPLETIONS, {"prompt": _prompt(number, 600), "max_tokens": 8})
+
+
+async def _tools(port: int, number: int) -> None:
+    messages = [{"role": "user", "content": _prompt(number, 5)}]
+    await _expect(port, CHAT, {"messages": messages, "tools": [_TOOL], "tool_choice": "none", "max_tokens": 16})
+
+
+async def _streamed(port: int, number: int) -> None:
+    messages = [{"role": "user", "content": _prompt(number, 10)}]
+    connection = await stream(port, {"messages": messages, "max_tokens": 32}, CHAT)
+    events = [event async for event in connection.events()]
+    await connection.close()
+    assert events[-1] == "[DONE]", events[-1]
+
+
+async def _left_in_the_middle(port: int, number: int) -> None:
+    connection = await stream(port, {"prompt": _prompt(number, 10), "max_tokens": 500, "ignore_eos": True})
+    events = aiter(connection.events())
+    for _ in range(1 + number % 5):
+        await anext(events)
+    await connection.close()
+
+
+async def _left_before_the_answer(port: int, number: int) -> None:
+    connection = await Connection.open(port)
+    body = {"prompt": _prompt(number, 200), "max_tokens": 500, "ignore_eos": True}
+    await connection.send(request("POST", COMPLETIONS, json.dumps(body).encode()))
+    await asyncio.sleep(0.05)
+    await connection.close()
+
+
+async def _schema(port: int, number: int) -> None:
+    city = {"enum": ["Paris", "Berlin", f"City {number % 200}"]}  # as many schemas as a server has to keep or forget
+    schema = {"type": "object", "properties": {"city": city, "sure": {"type": "boolean"}}, "required": ["city", "sure"]}
+    structured = {"json": schema, "disable_any_whitespace": True}
+    body = {"prompt": "Paris?", "max_tokens": 64, "seed": number, "structured_outputs": structured}
+    choice = (await _expect(port, COMPLETIONS, body))["choices"][0]
+    assert choice["finish_reason"] == "stop", choice
+    assert json.loads(choice["text"])["city"] in city["enum"], choice
+
+
+async def _refused(port: int, number: int) -> None:
+    body, status = [
+        ({"prompt": _prompt(number, 2000)}, 400),  # longer than the context
+        ({"prompt": "Hello", "temperature": -1}, 400),
+        ({"prompt": "Hello", "model": "unknown"}, 404),
+        ({"prompt": "Hello", "structured_outputs": {"json": {"type": f"kind {number}"}}}, 400),
+        (b'{"prompt": "Hel', 400),
+    ][number // len(_KINDS) % 5]
+    await _expect(port, COMPLETIONS, body, status)
+
+
+async def _tokens(port: int, number: int) -> None:
+    answer = await _expect(port, "/tokenize", {"prompt": _prompt(number, 50)})
+    assert answer["count"] == len(answer["tokens"]), answer
+
+
+_KINDS: list[Callable[[int, int], Awaitable[None]]] = [
+    *(_short, _streamed, _left_in_the_middle, _long, _schema, _refused),
+    *(_short, _streamed, _left_before_the_answer, _tools, _refused, _tokens),
+]
+"""Kinds of requests, sent in this order again and again."""
+
+
+def growth(seconds: Sequence[float], sizes: Sequence[float]) -> float:
+    """Return by what part of its first value the line fitted to `sizes` grows."""
+    slope, start = statistics.linear_regression(seconds, sizes)
+    first = start + slope * seconds[0]
+    return slope * (seconds[-1] - seconds[0]) / first
+
+
+def problems(rounds: Sequence[Round], health: float) -> list[str]:
+    """Return what is wrong in the rounds after the warm-up, where 99 of 100 answers of /health take `health` seconds."""
+    found = []
+    for name in rounds[0].memory:
+        grown = growth([one.minute for one in rounds], [one.memory[name] for one in rounds])
+        if grown > GROWTH:
+            found.append(f"the memory of {name} has grown by {grown:.1%}")
+        first, last = rounds[0].descriptors[name], min(one.descriptors[name] for one in rounds[-2:])
+        if last > first:
+            found.append(f"{name} had {first} descriptors, and has {last}")
+    slow = _p99([seconds for one in rounds for seconds in one.health])
+    if slow > health:
+        found.append(f"/health took {slow:.2f} s (99th percentile)")
+    return found
+
+
+def _p99(seconds: list[float]) -> float:
+    return sorted(seconds)[int(0.99 * (len(seconds) - 1))]
+
+
+def _processes(server: Server) -> dict[str, list[int]]:
+    engine = server.engine()
+    others = [pid for pid in session_of(server.pid) if pid not in (server.pid, engine)]
+    return {"front end": [server.pid], "engine core": [engine], "others": others}
+
+
+def _measure(server: Server, minute: float, sent: int, health: list[float]) -> Round:
+    memory, descriptors = {}, {}
+    for name, pids in _processes(server).items():
+        memory[name] = sum(rss_of(pid) for pid in pids)
+        descriptors[name] = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+    return Round(minute, sent, memory, descriptors, health)
+
+
+async def _round(traffic: _Traffic, seconds: float, clients: int) -> None:
+    """Send requests for some time, and wait until the server is at rest."""
+    end = time.monotonic() + seconds
+    kept = [asyncio.create_task(traffic.idle_connection()) for _ in range(_IDLE)]
+    await asyncio.gather(*(traffic.client(end) for _ in range(clients)))
+    for task in kept:
+        task.cancel()
+    for task in kept:
+        with suppress(asyncio.CancelledError, OSError):
+            await task
+    await asyncio.wait_for(idle(traffic.port), _REST)
+    await asyncio.sleep(1)  # the server notices closed connections
 
 
 def main() -> None:
-    """Measure, and print a table. The exit status is 1 if a process has grown too much."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--warm-up", type=int, default=500)
-    options = parser.parse_args()
-    # The default number of blocks.
-    with Server("--disable-uvicorn-access-log", "--num-gpu-blocks-override=16385") as server:
-        pids = {"front": server.pid, "engine": server.engine()}
+    """Send the traffic, print the table and the verdict; the exit status is 1 if a criterion is not met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60, help="minutes of traffic")
+    parser.add_argument("--clients", type=int, default=4, help="requests at a time")
+    parser.add_argument("--health", type=float, default=0.5, help="seconds that 99 of 100 /health may take")
+    options, of_server = parser.parse_known_args()
+    with Server("--disable-uvicorn-access-log", *of_server) as server:
+        traffic, health, rounds = _Traffic(server.port), _Health(server.port), list[Round]()
+        health.start()
+        start, rest = time.monotonic(), ""
+        for number in range(_ROUNDS):
+            first = len(health.seconds)
+            try:
+                asyncio.run(_round(traffic, options.minutes * 60 / _ROUNDS, options.clients))
+            except TimeoutError:
+                rest = f"requests or KV cache blocks are left {_REST:.0f} s after the last request"
+                break
+            minute = (time.monotonic() - start) / 60
+            rounds.append(_measure(server, minute, traffic.sent, health.seconds[first:]))
+            print(f"round {number + 1} of {_ROUNDS}: {traffic.sent} requests", file=sys.stderr, flush=True)
+        found = [rest] if rest else problems(rounds[_WARM_UP - 1 :], options.health)
+        log = server.log.stat().st_size
+    found += [f"{count} times {failure}" for failure, count in traffic.failed.most_common(10)]
+    if health.failures:
+        found.append(f"/health failed {health.failures} times")
+    print(machine(["torch"]), "\n")
+    print(_table(rounds))
+    print(f"{traffic.sent} requests with {options.clients} at a time; the server logged {log / 1024:.0f} KiB.")
+    print("\n".join(f"FAILED: {one}." for one in found) or "PASSED: nothing has grown, failed or been kept.")
+    sys.exit(bool(found))
 
-        def memory() -> dict[str, int]:
-            return {name: rss_of(pid) for name, pid in pids.items()}
 
-        asyncio.run(send_requests(server.port, range(options.warm_up), options.clients))
-        before = memory()
-        print(f"{'requests':>9} {'seconds':>8}" + "".join(f"{name + ' MiB':>12}{'':>9}" for name in pids))
-        start, now, tenth = time.perf_counter(), before, max(1, options.requests // 10)
-        for first in range(0, options.requests + 1, tenth):
-            if first:
-                numbers = range(options.warm_up + first - tenth, options.warm_up + first)
-                asyncio.run(send_requests(server.port, numbers, options.clients))
-            now = memory()
-            growth = "".join(f"{now[n] / _MEBIBYTE:>12.1f} {now[n] / before[n] - 1:>+7.2%} " for n in pids)
-            print(f"{first:>9} {time.perf_counter() - start:>8.1f}{growth}", flush=True)
-    sys.exit(any(now[name] > 1.05 * before[name] for name in pids))
+def _table(rounds: list[Round]) -> str:
+    """Return some of the rounds as a table; the sizes after the warm-up are in the second line."""
+    names = list(rounds[0].memory) if rounds else []
+    heads = ["minute", "requests", *(f"{name}, MiB" for name in names), "descriptors", "/health p50, p99, max (ms)"]
+    rows = []
+    for one in rounds[2::3] if len(rounds) > 2 else rounds:
+        times = [1000 * seconds for seconds in sorted(one.health)]
+        row = [f"{one.minute:.1f}", str(one.requests), *(f"{one.memory[name] / _MEBIBYTE:.1f}" for name in names)]
+        row += [" + ".join(str(one.descriptors[name]) for name in names)]
+        row += [f"{statistics.median(times):.1f}, {1000 * _p99(one.health):.0f}, {times[-1]:.0f}"]
+        rows.append(row)
+    return table(heads, rows)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,6 @@ if [ -x "$folder/bin/python" ] && cmp --silent "$pinned" "$folder/installed.txt"
     exit 0
 fi
 "$("$here/scripts/python.sh")" -m venv --clear "$folder"
-"$folder/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps -r "$pinned"
+"$folder/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --no-compile -r "$pinned"
 "$folder/bin/python" -m pip --disable-pip-version-check check
 cp "$pinned" "$folder/installed.txt"
