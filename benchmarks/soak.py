@@ -1,21 +1,20 @@
-"""Soak test of `tracellm serve`: mixed traffic for an hour, after which nothing has grown, failed or been kept.
+"""Soak test of `tracellm serve`: an hour of mixed traffic, after which nothing has grown, failed or been kept.
 
-    python benchmarks/soak.py [--minutes 60] [--clients 4] [--health 0.5] [OPTION OF THE SERVER ...]
+    python benchmarks/soak.py [--minutes 60] [--warm-up 3000] [--clients 4] [--health 0.5] [OPTION OF THE SERVER ...]
 
-The clients send short and long prompts, conversations with a list of tools, streams, structured outputs, and requests that
-the server refuses; they leave streams in the middle and requests before the answer. Idle connections stay open beside
-them. The time is divided into rounds, after each of which the clients pause and the server is measured at rest. The first
-rounds are a warm-up.
+The clients send short and long prompts, conversations with a list of tools, streams, structured outputs, and requests
+that the server refuses; they leave streams in the middle and requests before the answer. Idle connections stay open
+beside them. After the warm-up, whose requests touch all of the KV cache and fill the allocator's pools, the time is
+divided into rounds. After each the clients pause, and the server is measured at rest.
 
-Criteria, for the exit status: memory of each process has grown by less than 3 % along the line fitted to the rounds after
-the warm-up; as many descriptors are open as after the warm-up; each request got the answer that it should; 99 of 100
-requests for /health took less than `--health` seconds; no request is left, and all KV cache blocks are free.
+Criteria, for the exit status: memory of each process has grown by less than 3 % along the line fitted to all rounds; as
+many descriptors are open as after the warm-up; each request got the answer that it should; 99 of 100 requests for
+/health took less than `--health` seconds; no request is left, and all KV cache blocks are free.
 """
 
 # ruff: noqa: T201  (it prints a table)
 import argparse
 import asyncio
-import itertools
 import json
 import os
 import statistics
@@ -23,8 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -39,10 +37,8 @@ from tests.faults.processes import Server, rss_of, session_of
 __all__ = ["GROWTH", "Round", "growth", "main", "problems"]
 
 GROWTH = 0.03
-"""Part of its memory by which a process may grow after the warm-up: what an allocator keeps differs by 1 to 2 %."""
-_ROUNDS = 24
-_WARM_UP = 6
-"""Rounds before those that are compared."""
+"""Part of its memory by which a process may grow after the warm-up; the allocator's pools vary by 1 to 2 %."""
+_ROUNDS = 20
 _IDLE = 8
 """Connections without a request."""
 _REST = 60.0
@@ -56,7 +52,7 @@ _TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"typ
 
 @dataclass
 class Round:
-    """State of the server at rest after a round."""
+    """State of the server at rest, after the warm-up or a round."""
 
     minute: float
     requests: int
@@ -73,17 +69,15 @@ class _Traffic:
     """Requests so far, and those that failed."""
 
     port: int
-    numbers: itertools.count = field(default_factory=itertools.count)
     sent: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     """Number of failures by kind of request and error."""
 
-    async def client(self, end: float) -> None:
-        """Send one request after another until `end`, in seconds of `time.monotonic`."""
-        while time.monotonic() < end:
-            number = next(self.numbers)
+    async def client(self, requests: int, end: float) -> None:
+        """Send one request after another until there were so many in all and `time.monotonic` is at `end`."""
+        while self.sent < requests or time.monotonic() < end:
+            number, self.sent = self.sent, self.sent + 1
             kind = _KINDS[number % len(_KINDS)]
-            self.sent += 1
             try:
                 await asyncio.wait_for(kind(self.port, number), _SECONDS)
             except (AssertionError, OSError, EOFError, TimeoutError, ValueError) as error:
@@ -134,9 +128,10 @@ async def _expect(port: int, path: str, body: Any, status: int = 200) -> Any:
 
 
 async def _short(port: int, number: int) -> None:
-    body = {"prompt": _prompt(number, 5), "max_tokens": 1 + number % 32, "ignore_eos": True, "seed": number}
-    answer = await _expect(port, COMPLETIONS, body | {"n": 1 + number % 2, "logprobs": number % 3})
-    assert answer["usage"]["completion_tokens"] == body["max_tokens"] * (1 + number % 2), answer["usage"]
+    tokens, n = 1 + number % 32, 1 + number // 12 % 2
+    body = {"prompt": _prompt(number, 5), "max_tokens": tokens, "ignore_eos": True, "seed": number, "n": n}
+    answer = await _expect(port, COMPLETIONS, body | {"logprobs": number % 3})
+    assert answer["usage"]["completion_tokens"] == n * tokens, answer["usage"]
 
 
 async def _long(port: int, number: int) -> None:
@@ -213,16 +208,15 @@ def growth(seconds: Sequence[float], sizes: Sequence[float]) -> float:
 
 
 def problems(rounds: Sequence[Round], health: float) -> list[str]:
-    """Return what is wrong in the rounds after the warm-up, where 99 of 100 answers of /health take `health` seconds."""
+    """Return the criteria that are not met; `rounds[0]` is the warm-up, and `health` the limit in seconds."""
     found = []
-    for name in rounds[0].memory:
+    for name, first in rounds[0].descriptors.items():
         grown = growth([one.minute for one in rounds], [one.memory[name] for one in rounds])
         if grown > GROWTH:
             found.append(f"the memory of {name} has grown by {grown:.1%}")
-        first, last = rounds[0].descriptors[name], min(one.descriptors[name] for one in rounds[-2:])
-        if last > first:
+        if (last := rounds[-1].descriptors[name]) > first:
             found.append(f"{name} had {first} descriptors, and has {last}")
-    slow = _p99([seconds for one in rounds for seconds in one.health])
+    slow = _p99([seconds for one in rounds[1:] for seconds in one.health])
     if slow > health:
         found.append(f"/health took {slow:.2f} s (99th percentile)")
     return found
@@ -246,59 +240,65 @@ def _measure(server: Server, minute: float, sent: int, health: list[float]) -> R
     return Round(minute, sent, memory, descriptors, health)
 
 
-async def _round(traffic: _Traffic, seconds: float, clients: int) -> None:
-    """Send requests for some time, and wait until the server is at rest."""
-    end = time.monotonic() + seconds
+async def _round(traffic: _Traffic, clients: int, requests: int, end: float) -> None:
+    """Send requests until there were so many in all and `time.monotonic` is at `end`; wait for the server's rest."""
     kept = [asyncio.create_task(traffic.idle_connection()) for _ in range(_IDLE)]
-    await asyncio.gather(*(traffic.client(end) for _ in range(clients)))
+    await asyncio.gather(*(traffic.client(requests, end) for _ in range(clients)))
     for task in kept:
         task.cancel()
-    for task in kept:
-        with suppress(asyncio.CancelledError, OSError):
-            await task
+    await asyncio.gather(*kept, return_exceptions=True)
     await asyncio.wait_for(idle(traffic.port), _REST)
     await asyncio.sleep(1)  # the server notices closed connections
+
+
+def _rounds(server: Server, traffic: _Traffic, health: _Health, options: argparse.Namespace) -> Iterator[Round]:
+    """Yield the state after the warm-up and after each round.
+
+    Raises:
+        TimeoutError: the server did not come to rest.
+    """
+    start = time.monotonic()
+    for number in range(_ROUNDS + 1):
+        first, end = len(health.seconds), time.monotonic() + options.minutes * 60 / _ROUNDS if number else 0
+        asyncio.run(_round(traffic, options.clients, options.warm_up, end))
+        yield _measure(server, (time.monotonic() - start) / 60, traffic.sent, health.seconds[first:])
+        print(f"round {number} of {_ROUNDS}: {traffic.sent} requests", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     """Send the traffic, print the table and the verdict; the exit status is 1 if a criterion is not met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="minutes of traffic")
+    parser.add_argument("--minutes", type=float, default=60, help="minutes of traffic after the warm-up")
+    parser.add_argument("--warm-up", type=int, default=3000, help="requests before the first measurement")
     parser.add_argument("--clients", type=int, default=4, help="requests at a time")
     parser.add_argument("--health", type=float, default=0.5, help="seconds that 99 of 100 /health may take")
     options, of_server = parser.parse_known_args()
     with Server("--disable-uvicorn-access-log", *of_server) as server:
         traffic, health, rounds = _Traffic(server.port), _Health(server.port), list[Round]()
         health.start()
-        start, rest = time.monotonic(), ""
-        for number in range(_ROUNDS):
-            first = len(health.seconds)
-            try:
-                asyncio.run(_round(traffic, options.minutes * 60 / _ROUNDS, options.clients))
-            except TimeoutError:
-                rest = f"requests or KV cache blocks are left {_REST:.0f} s after the last request"
-                break
-            minute = (time.monotonic() - start) / 60
-            rounds.append(_measure(server, minute, traffic.sent, health.seconds[first:]))
-            print(f"round {number + 1} of {_ROUNDS}: {traffic.sent} requests", file=sys.stderr, flush=True)
-        found = [rest] if rest else problems(rounds[_WARM_UP - 1 :], options.health)
+        found = []
+        try:
+            rounds += _rounds(server, traffic, health, options)
+            found += problems(rounds, options.health)
+        except TimeoutError:
+            found.append(f"requests or KV cache blocks are left {_REST:.0f} s after the last request")
         log = server.log.stat().st_size
     found += [f"{count} times {failure}" for failure, count in traffic.failed.most_common(10)]
     if health.failures:
         found.append(f"/health failed {health.failures} times")
     print(machine(["torch"]), "\n")
     print(_table(rounds))
-    print(f"{traffic.sent} requests with {options.clients} at a time; the server logged {log / 1024:.0f} KiB.")
+    print(f"{traffic.sent} requests, {options.clients} at a time; the server logged {log / 1024:.0f} KiB.")
     print("\n".join(f"FAILED: {one}." for one in found) or "PASSED: nothing has grown, failed or been kept.")
     sys.exit(bool(found))
 
 
 def _table(rounds: list[Round]) -> str:
-    """Return some of the rounds as a table; the sizes after the warm-up are in the second line."""
+    """Return every fourth round as a table."""
     names = list(rounds[0].memory) if rounds else []
     heads = ["minute", "requests", *(f"{name}, MiB" for name in names), "descriptors", "/health p50, p99, max (ms)"]
     rows = []
-    for one in rounds[2::3] if len(rounds) > 2 else rounds:
+    for one in rounds[::4]:
         times = [1000 * seconds for seconds in sorted(one.health)]
         row = [f"{one.minute:.1f}", str(one.requests), *(f"{one.memory[name] / _MEBIBYTE:.1f}" for name in names)]
         row += [" + ".join(str(one.descriptors[name]) for name in names)]

@@ -121,7 +121,7 @@ def test_quick_aborts(server):
 
 
 def test_memory_after_many_short_requests(server):
-    """After a warm-up, further requests use no more memory in either process (benchmarks/soak.py sends 5,000)."""
+    """After a warm-up, further requests use no more memory in either process (for an hour: benchmarks/soak.py)."""
     pids = (server.pid, server.engine())
 
     async def some(count: int) -> None:
