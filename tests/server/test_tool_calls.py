@@ -304,7 +304,12 @@ def test_a_message_that_the_server_generated(runner: asyncio.Runner, speaker: Sp
     call = first["tool_calls"][0]["id"]
     result = {"role": "tool", "tool_call_id": call, "content": "12 degrees"}
     options: dict[str, Any] = {**AUTO, "chat_template": TEMPLATE, "exclude_tools_when_tool_choice_none": True}
-    fields: dict[str, Any] = {"messages": [*HELLO, first, result], "tools": TOOLS, "tool_choice": "none", "max_tokens": 1}
+    fields: dict[str, Any] = {
+        "messages": [*HELLO, first, result],
+        "tools": TOOLS,
+        "tool_choice": "none",
+        "max_tokens": 1,
+    }
     response = ask(runner, speaker, "Mild.", options=options, **fields)
     assert response.status_code == 200, response.text
     assert speaker.requests[0]["prompt"] == (
