@@ -435,7 +435,7 @@ def test_an_aborted_batch(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: p
 def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     """A client that cannot be made still has its source line, arguments and decision recorded."""
 
-    def fails(*args: Any) -> None:
+    def fails(*args: Any, **options: Any) -> None:
         raise ValueError("no process today")
 
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")

@@ -87,7 +87,9 @@ class _Manager:
     host: _Host
     stepped: bool
 
-    def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
+    def __init__(
+        self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str, **_: Any
+    ) -> None:
         self.order = (self.stepped, (vllm_config, True, handshake, executor_class, log_stats))
         sentinel, self._ended = multiprocessing.Pipe(duplex=False)
         self.sentinels = [sentinel]

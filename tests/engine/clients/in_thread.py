@@ -65,7 +65,9 @@ class ThreadManager:
 
     core_class: type[EngineCoreProc] = EngineCoreProc
 
-    def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
+    def __init__(
+        self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str, **_: Any
+    ) -> None:
         self.core: EngineCoreProc | None = None
         self.made = threading.Event()
         """Set when the core exists or its start has failed."""

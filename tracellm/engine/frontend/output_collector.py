@@ -27,17 +27,17 @@ class RequestOutputCollector:
         """True if outputs add to each other; otherwise a later output contains all of an earlier one."""
         self.output: RequestOutput | PoolingRequestOutput[Any] | Exception | None = None
         self.ready = asyncio.Event()
-        self._positions: dict[int, int] = {}
-        """Positions of the completions in `output`; see `RequestOutput.add`."""
+        self._positions: dict[int, int] | None = None
+        """Positions of the completions in `output` once another has been added; see `RequestOutput.add`."""
 
     def put(self, output: RequestOutput | PoolingRequestOutput[Any] | Exception) -> None:
         """Add an output and wake the reader. An error replaces what is there, and nothing replaces an error."""
         if isinstance(self.output, RequestOutput) and isinstance(output, RequestOutput):
+            if self._positions is None:
+                self._positions = self.output.positions()
             self.output.add(output, self.aggregate, self._positions)
         elif not isinstance(self.output, Exception):
-            self.output = output
-            if isinstance(output, RequestOutput):
-                self._positions = output.positions()
+            self.output, self._positions = output, None
         self.ready.set()
 
     async def get(self) -> RequestOutput | PoolingRequestOutput[Any]:

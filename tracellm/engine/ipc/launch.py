@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
+from tracellm.engine.config.cpu_threads import count_threads
 from tracellm.engine.config.errors import (
     EngineDeadError,
     EngineError,
@@ -101,11 +102,10 @@ class CoreEngineProcManager:
         log_stats: bool,
         handshake_address: str,
         directory: str,
+        num_reserved_cores: int = 0,
     ) -> None:
-        import torch
-
         num_engines = vllm_config.parallel_config.data_parallel_size
-        num_threads = max(1, torch.get_num_threads() // num_engines)
+        num_threads = max(1, count_threads(num_reserved_cores) // num_engines)
         self._close_lock = threading.Lock()
         self.processes: list[EngineProcess] = []
         for index in range(num_engines):

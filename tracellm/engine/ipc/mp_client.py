@@ -206,6 +206,9 @@ def _process_utility_output(output: UtilityOutput, utility_results: dict[int, _A
 class MPClient(EngineCoreClient):
     """Base class of both clients: starts the engine core's process, watches it, and sends messages to it."""
 
+    num_reserved_cores = 0
+    """Cores that engine cores leave to this process. The sync client waits while they compute."""
+
     def __init__(
         self,
         vllm_config: VllmConfig,
@@ -269,7 +272,12 @@ class MPClient(EngineCoreClient):
         handshake_address = f"ipc://{self.resources.directory}/handshake"
         with self._bind(zmq.ROUTER, handshake_address) as handshake_socket:
             manager = CoreEngineProcManager(
-                self.vllm_config, executor_class, log_stats, handshake_address, self.resources.directory
+                self.vllm_config,
+                executor_class,
+                log_stats,
+                handshake_address,
+                self.resources.directory,
+                num_reserved_cores=self.num_reserved_cores,
             )
             self.resources.engine_manager = manager
             manager.start()
@@ -513,6 +521,8 @@ class SyncMPClient(MPClient):
 
 class AsyncMPClient(MPClient):
     """Client for asyncio callers, used by `AsyncLLM`. It serves one event loop at a time, and later another."""
+
+    num_reserved_cores = 1
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
         super().__init__(vllm_config, executor_class, log_stats)

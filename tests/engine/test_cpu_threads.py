@@ -1,0 +1,56 @@
+"""Tests of the number of threads with which an engine core's process computes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tracellm.engine.config import cpu_threads
+from tracellm.engine.config.cpu_threads import count_threads
+from tracellm.engine.config.errors import EngineError
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of control groups on a machine with eight cores, without variables."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("VLLM_CPU_NUM_OF_RESERVED_CPU", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    own = tmp_path / "cgroup"
+    own.write_text("12:cpu:/old\n0::/pod/container\n")
+    monkeypatch.setattr(cpu_threads, "_OWN_CGROUP", own)
+    monkeypatch.setattr(cpu_threads, "_CGROUPS", tmp_path / "fs")
+    (tmp_path / "fs/pod/container").mkdir(parents=True)
+    return tmp_path / "fs"
+
+
+def test_a_core_is_reserved(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads are the cores without the reserved ones, whose number a variable can set, and at least one."""
+    assert (count_threads(0), count_threads(1), count_threads(9)) == (8, 7, 1)
+    monkeypatch.setenv("VLLM_CPU_NUM_OF_RESERVED_CPU", "3")
+    assert count_threads(1) == 5
+
+
+def test_the_quota_of_a_container(cgroups: Path) -> None:
+    """The smallest quota of the process's control groups limits the cores, and is rounded up."""
+    (cgroups / "pod/container/cpu.max").write_text("max 100000\n")
+    assert count_threads(1) == 7
+    (cgroups / "pod/cpu.max").write_text("350000 100000\n")
+    assert (count_threads(0), count_threads(1)) == (4, 3)
+    (cgroups / "pod/container/cpu.max").write_text("50000 100000\n")
+    assert (count_threads(0), count_threads(1)) == (1, 1)
+
+
+def test_omp_num_threads(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OMP_NUM_THREADS is the number of threads, whatever is reserved."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    (cgroups / "cpu.max").write_text("100000 100000\n")
+    assert count_threads(1) == 8
+
+
+def test_an_invalid_variable(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is not a number is refused by the variable's name."""
+    monkeypatch.setenv("VLLM_CPU_NUM_OF_RESERVED_CPU", "some")
+    with pytest.raises(EngineError, match="VLLM_CPU_NUM_OF_RESERVED_CPU must be a number of cores, it is 'some'"):
+        count_threads(1)
