@@ -88,7 +88,7 @@ def ask(
 
 
 def stripped(message: dict[str, Any]) -> dict[str, Any]:
-    """Return what a message says."""
+    """Return the parts of a message, without the ids of its calls."""
     calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]]
     return {"content": message["content"] or "", "reasoning": message["reasoning"] or "", "calls": calls}
 
@@ -265,6 +265,12 @@ def test_reasoning_and_forced_calls(runner: asyncio.Runner, speaker: Speaker, ch
     assert (found["reasoning"], found["calls"]) == ("Paris?", [("get_weather", '{"city": "Paris"}')])
     cut = both(runner, speaker, "Par", reason="length", **fields)
     assert (cut["reasoning"], cut["calls"], cut["finish"]) == ("Par", [], "length")
+
+
+def test_reasoning_that_is_cut_off(runner: asyncio.Runner, speaker: Speaker) -> None:
+    """An answer that ends within its reasoning has no content, also with tools."""
+    found = both(runner, speaker, "I would", reason="length", reasoning_parser="deepseek_r1", tools=TOOLS)
+    assert (found["reasoning"], found["raw"]["content"], found["finish"]) == ("I would", None, "length")
 
 
 def test_excluded_reasoning(runner: asyncio.Runner, speaker: Speaker) -> None:

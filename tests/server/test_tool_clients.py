@@ -47,7 +47,7 @@ def client() -> Iterator[openai.OpenAI]:
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 @pytest.mark.parametrize("seed", range(3))
 def test_forced_calls(client: openai.OpenAI, choice: Any, seed: int) -> None:
-    """A forced call of a model that knows nothing of tools has valid arguments, the same at once and as a stream."""
+    """A forced call of a model that was not trained for tools has valid arguments, the same at once and as a stream."""
     arguments: dict[str, Any] = {"model": "tiny", "messages": QUESTION, "tools": TOOLS, "tool_choice": choice}
     arguments |= {"seed": seed, "max_tokens": 100, "parallel_tool_calls": False}
     completion = client.chat.completions.create(**arguments)

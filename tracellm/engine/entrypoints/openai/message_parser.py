@@ -64,7 +64,7 @@ class ParserChoice:
             from tracellm.engine.entrypoints.openai.tool_parsers import forced_tool_parser as forced
 
             if request.named_tool is None:
-                return forced.RequiredToolParser(request.tools, single=request.wants_single_call)
+                return forced.RequiredToolParser(request.tools, single=request.has_single_call)
             return forced.NamedToolParser(request.named_tool, request.tools)
         return self._tool_parser_of_model()
 
@@ -94,20 +94,22 @@ class MessageParser:
         self.include_reasoning = request.include_reasoning
         self.is_forced = request.named_tool is not None or request.tool_choice == "required"
         self.is_named = request.named_tool is not None
-        self.wants_single_call = request.wants_single_call
+        self.has_single_call = request.has_single_call
         self.reasoning_parser = reasoning_parser
         self.tool_parser = tool_parser
 
     def parse(self, text: str, role: str) -> ChatMessage:
         """Return the message of a complete text."""
-        reasoning, content = None, text if self.reasoning_parser is None else None
-        if self.reasoning_parser is not None:
-            reasoning, content = self.reasoning_parser.extract_reasoning(text)
+        parser = self.reasoning_parser
+        reasoning, content = (None, text) if parser is None else parser.extract_reasoning(text)
         message = ChatMessage(role=role, content=content, reasoning=reasoning if self.include_reasoning else None)
         if self.tool_parser is not None:
             extracted = self.tool_parser.extract_tool_calls(content or "")
-            message.tool_calls = extracted.tool_calls[:1] if self.wants_single_call else extracted.tool_calls
-            message.content = "" if self.is_forced and extracted.content is None else extracted.content
+            message.tool_calls = extracted.tool_calls[:1] if self.has_single_call else extracted.tool_calls
+            if self.is_forced:
+                message.content = extracted.content or ""
+            elif content is not None:
+                message.content = extracted.content
         return message
 
     async def parse_async(self, text: str, role: str) -> ChatMessage:
@@ -129,7 +131,7 @@ class MessageParser:
         delta = DeltaMessage(content=content) if content else None
         if self.tool_parser is not None and (content or finished):
             delta = self.tool_parser.extract_tool_calls_streaming(content, finished=finished)
-            if delta is not None and delta.tool_calls and self.wants_single_call:
+            if delta is not None and delta.tool_calls and self.has_single_call:
                 delta.tool_calls = [call for call in delta.tool_calls if call.index == 0]
                 delta = delta if delta.tool_calls or delta.content else None
         if reasoning and self.include_reasoning:

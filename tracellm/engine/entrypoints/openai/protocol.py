@@ -477,7 +477,7 @@ class ChatCompletionRequest(SamplingRequest):
         return self
 
     @property
-    def wants_single_call(self) -> bool:
+    def has_single_call(self) -> bool:
         """Whether the request asks for at most one tool call. vLLM 0.11.1 ignores this, as its default is false."""
         return self.parallel_tool_calls is False and "parallel_tool_calls" in self.model_fields_set
 
