@@ -52,7 +52,7 @@ MANY: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "stop tokens": (COMPLETIONS, {"stop_token_ids": [1] * 140_000}, "`stop_token_ids` may hold at most 131072"),
     "fields": (COMPLETIONS, {f"f{i}": 1 for i in range(1001)}, "at most 1000 fields, got 1003"),
-    "wrong prompts": (COMPLETIONS, {"prompt": [{}] * 100_000}, "`prompt`: must be a text"),
+    "wrong prompts": (COMPLETIONS, {"prompt": [{}] * 40_000}, "`prompt`: must be a text"),
     "wrong tools": (CHAT, {"tools": [1] * 300_000}, "`tools[0]`: "),
 }
 

@@ -54,7 +54,7 @@ BODIES = {
     "half": (b'{"prompt": "a', "line 1, column 12"),
     "a list": (b"[1]", "must be a JSON object, got a list"),
     "text": (b'"prompt"', "must be a JSON object, got a str"),
-    "deep": (b"[" * 200_000, "nested more than 100 deep"),
+    "deep": (b"[" * 40_000, "nested more than 100 deep"),
     "deep but closed": (b'{"prompt":' * 500 + b"1" + b"}" * 500, "nested more than 100 deep"),
     "latin-1": ('{"prompt": "é"}'.encode("latin-1"), "not UTF-8 (byte 12)"),
     "utf-16": ('{"prompt": "a"}'.encode("utf-16"), "not UTF-8 (byte 0)"),
@@ -70,10 +70,17 @@ BODIES = {
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"prompt": "a", "x": [' + b",".join([b"{}"] * 200_000) + b"]}", "it has 200,002 opening brackets"),
+        (
+            b'{"prompt": "a", "x": [' + b",".join([b"{}"] * 50_000) + b"]}",
+            "it has 50,002 opening brackets, and at most",
+        ),
+        (
+            b'{"prompt": "a", "x": {' + b",".join(b'"%d": 1' % i for i in range(100_000)) + b"}}",
+            "it has 100,002 colons, and at most 100,000 are read",
+        ),
         (b'{"prompt": [' + b",".join([b"1"] * 500_010) + b"]}", "it has 500,009 commas, and at most 500,000 are read"),
     ],
-    ids=["objects", "numbers"],
+    ids=["objects", "keys", "numbers"],
 )
 def test_a_body_with_too_many_values(app: App, body: bytes, expected: str) -> None:
     """A body that would take the server's time is refused before it is parsed, with the limit."""

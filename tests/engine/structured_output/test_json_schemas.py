@@ -7,6 +7,7 @@ import json
 import re
 from enum import StrEnum
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import jsonschema
@@ -142,11 +143,12 @@ def test_what_is_not_supported_for_names_is_refused(backend: GuidanceBackend, na
 
 def test_no_name_is_allowed(backend: GuidanceBackend) -> None:
     """Where no name meets the condition, or no value may be there, only the empty object is left."""
-    for more in (
+    several: list[dict[str, Any]] = [
         {"propertyNames": False},
         {"propertyNames": {"enum": []}},
         {"propertyNames": {"maxLength": 1, "minLength": 2}},
-    ):
+    ]
+    for more in several:
         assert accepts(backend, {"type": "object", **more}, "{}")
         assert not accepts(backend, {"type": "object", **more}, '{"a": 1}')
     assert not accepts(
@@ -157,13 +159,12 @@ def test_no_name_is_allowed(backend: GuidanceBackend) -> None:
 @pytest.mark.parametrize("key", ["enum", "literal", "length"])
 def test_dicts_of_pydantic(backend: GuidanceBackend, key: str) -> None:
     """The schema that pydantic makes of a dict with such keys allows the keys that pydantic accepts, and no others."""
-    color = StrEnum("Color", ["red", "blue"])
     keys: dict[str, Any] = {
-        "enum": color,
+        "enum": StrEnum("Color", ["red", "blue"]),
         "literal": Literal["red", "blue"],
         "length": Annotated[str, Field(min_length=3, max_length=4)],
     }
-    adapter = TypeAdapter(dict[keys[key], int])
+    adapter: TypeAdapter[Any] = TypeAdapter(GenericAlias(dict, (keys[key], int)))  # type: ignore[arg-type]
     for text in ("{}", '{"red": 1}', '{"blue": 2, "red": 1}', '{"purple": 1}', '{"red": "x"}'):
         try:
             adapter.validate_json(text, strict=True)

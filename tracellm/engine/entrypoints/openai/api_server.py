@@ -14,6 +14,7 @@ vLLM: vllm/entrypoints/openai/api_server.py. Left out: several API servers, LoRA
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -291,6 +292,7 @@ async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -
     state.engine_client = engine_client
     state.max_request_bytes = args.max_request_bytes
     state.receive_timeout = args.receive_timeout
+    state.parsing = asyncio.Lock()
     state.server_load_metrics = 0
     state.on_engine_death = lambda: None
     state.openai_serving_models = models

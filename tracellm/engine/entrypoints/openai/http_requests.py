@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
@@ -39,14 +38,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_DEPTH = 100
 """Maximum nesting of lists and objects; JSON schemas are the deepest bodies in use."""
-_MAX_OPENED = 200_000
-"""Maximum number of opening brackets. Python takes 1.5 s to read a million lists, and the server waits."""
-_MAX_VALUES = 500_000
-"""Maximum number of commas, for the same reason: half a million token ids take 0.5 s to check."""
+_MAX_COUNTS = {"opening brackets": (b"{[", 50_000), "colons": (b":", 100_000), "commas": (b",", 500_000)}
+"""Characters, and their maximum number. Python reads JSON in one go, and nothing else runs meanwhile: 0.1 s
+for so many lists, objects, keys or numbers, which is more than any model's request has."""
 _MAX_FIELDS = 1000
 _MAX_ITEMS = {"messages": 10_000, "logit_bias": 1 << 15, "stop_token_ids": 1 << 17, "allowed_token_ids": 1 << 18}
 """Maximum items of fields; the event loop works on each item."""
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATES = (rb"\ud", rb"\uD")
 _MAX_LOGGED_FIELDS = 100
 
 _logged_fields: set[str] = set()
@@ -135,7 +133,9 @@ async def read_request(raw_request: Request, model: type[Model] | Callable[[dict
             f"`Content-Type: application/json`; got {content_type[:100] or 'none'!r}.",
         )
     state = raw_request.app.state
-    data = parse_json(await read_body(raw_request, state.max_request_bytes, state.receive_timeout))
+    body = await read_body(raw_request, state.max_request_bytes, state.receive_timeout)
+    async with state.parsing:  # one body after the other
+        data = await parse_json(body)
     if not isinstance(data, dict):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"The body must be a JSON object, got a {type(data).__name__}.")
     _check_sizes(data)
@@ -184,22 +184,23 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
     return b"".join(chunks)
 
 
-def parse_json(body: bytes) -> Any:
-    """Parse a body as strict JSON.
+async def parse_json(body: bytes) -> Any:
+    """Parse a body as strict JSON. Other requests have their turn between its parts.
 
     Raises:
         HttpError: The body is not JSON, has too many values, is too deep, or contains text that cannot be encoded.
     """
     if not body:
         raise HttpError(HTTPStatus.BAD_REQUEST, "Field required: the body is empty.")
-    opened = body.count(b"{") + body.count(b"[")
-    if opened > _MAX_OPENED:
-        _reject_body(f"it has {opened:,} opening brackets, and at most {_MAX_OPENED:,} are read")
-    if (num_commas := body.count(b",")) > _MAX_VALUES:
-        _reject_body(f"it has {num_commas:,} commas, and at most {_MAX_VALUES:,} are read")
+    counts = {name: sum(map(body.count, characters)) for name, (characters, _) in _MAX_COUNTS.items()}
+    for name, (_, limit) in _MAX_COUNTS.items():
+        if counts[name] > limit:
+            _reject_body(f"it has {counts[name]:,} {name}, and at most {limit:,} are read")
+    await asyncio.sleep(0)
     try:
         data = json.loads(body.decode("utf-8-sig"), parse_constant=_reject_constant)
-        if _SURROGATE.search(body):
+        await asyncio.sleep(0)
+        if any(escape in body for escape in _SURROGATES):
             json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         _reject_body(r"it holds half a surrogate pair (\ud800 to \udfff), which is no character")
@@ -211,8 +212,9 @@ def parse_json(body: bytes) -> Any:
         _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
     except ValueError as error:  # an integer with more digits than Python parses
         _reject_body(str(error).partition(";")[0])
-    if opened > _MAX_DEPTH and _is_deeper(data, _MAX_DEPTH):
+    if counts["opening brackets"] > _MAX_DEPTH and _is_deeper(data, _MAX_DEPTH):
         _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
+    await asyncio.sleep(0)
     return data
 
 
