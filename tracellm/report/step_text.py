@@ -26,7 +26,7 @@ from tracellm.report.wording.safe_text import beginning, visible
 from tracellm.report.wording.titles import step_kind, time
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
-from tracellm.trace.steps import Sampled, ScheduledRequest, Step, sampled_in_order
+from tracellm.trace.steps import GrammarMask, Sampled, ScheduledRequest, Step, sampled_in_order
 
 __all__ = ["step_numbers", "step_text"]
 
@@ -349,10 +349,22 @@ class _StepView:
                 if sampled.drawn_listed != sampled.listed:
                     line = _candidates(sampled, sampled.drawn_candidates, sampled.drawn_probability)
                     yield from self._wrapped(line, indent, indent)
+            if sampled.grammar is not None:
+                for line in self._grammar(sampled.grammar):
+                    yield from self._wrapped(line, indent, indent)
             if so_far := self._state.output(sampled.request_id):
                 yield self._cut_left(so_far, indent)
         if more:
             yield f"  {self._text('page.more', n=more)}"
+
+    def _grammar(self, mask: GrammarMask) -> Iterator[str]:
+        """Yield the tokens that the grammar allowed, and the likeliest one if it forbade that."""
+        allowed = [_token_text(piece) for _, piece, _ in mask.allowed]
+        more = ["…"] if allowed and mask.num_allowed > len(allowed) else []
+        yield "  ".join([self._text("step.grammar", n=mask.num_allowed, p=percent(mask.share)), *allowed, *more])
+        if mask.forbidden is not None:
+            _, piece, share = mask.forbidden
+            yield f"{self._text('step.grammar.forbade')} {_token_text(piece)} {percent(share)}"
 
     def _cut_left(self, output: str, indent: int) -> str:
         """Return a request's text so far in one line: its end, if it is long."""

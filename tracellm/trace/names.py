@@ -473,6 +473,23 @@ STEP_DRAWN_CANDIDATES = _define(
     "five likeliest of these candidates, as JSON `[[id, text, probability], ...]`",
     private=True,
 )
+STEP_GRAMMAR_ALLOWED = _define(
+    "tracellm.step.sampled.grammar.allowed",
+    "int[]",
+    "number of tokens that the grammar allowed each request; -1 if it forbade none",
+)
+STEP_GRAMMAR_SHARES = _define(
+    "tracellm.step.sampled.grammar.shares",
+    "float[]",
+    "probability of these tokens together, by the logits without the mask",
+)
+STEP_GRAMMAR_TOKENS = _define(
+    "tracellm.step.sampled.grammar.tokens",
+    "str[]",
+    "the likeliest token without the mask, then the eight likeliest that the grammar allowed, with the probabilities "
+    "before the mask, as JSON `[[id, text, probability], ...]`",
+    private=True,
+)
 
 _define = Group("CUDA graphs", on=("GPUModelRunner._prepare_inputs",))
 CUDAGRAPH_SIZE = _define(

@@ -20,6 +20,7 @@ __all__ = [
     "STEP_SPAN",
     "Encoded",
     "EncoderState",
+    "GrammarMask",
     "Held",
     "Sampled",
     "ScheduledRequest",
@@ -89,6 +90,34 @@ class EncoderState(msgspec.Struct, frozen=True, gc=False):
         return sum(item.num_tokens for item in self.items)
 
 
+class GrammarMask(msgspec.Struct, frozen=True, gc=False):
+    """The tokens that a grammar allowed in a step; probabilities are those before the mask.
+
+    `num_allowed` tokens were allowed, with the probability `share` together.
+    """
+
+    num_allowed: int
+    share: float
+    listed: str
+    """As recorded: JSON, parsed on access."""
+
+    @property
+    def likeliest(self) -> tuple[int, str, float] | None:
+        """The likeliest token without the mask; None in a recording without text."""
+        return next(iter(_candidates(self.listed)), None)
+
+    @property
+    def allowed(self) -> list[tuple[int, str, float]]:
+        """The eight likeliest of the allowed tokens."""
+        return _candidates(self.listed)[1:]
+
+    @property
+    def forbidden(self) -> tuple[int, str, float] | None:
+        """The likeliest token without the mask, if the grammar forbade it."""
+        first, allowed = self.likeliest, self.allowed
+        return None if first is None or first[0] in [token for token, _, _ in allowed] else first
+
+
 class Sampled(msgspec.Struct, frozen=True, gc=False):
     """A sampled token. Candidates are `(token id, text, probability)`, empty in a recording without text.
 
@@ -106,6 +135,8 @@ class Sampled(msgspec.Struct, frozen=True, gc=False):
     tokens_left: int | None = None
     drawn_probability: float | None = None
     drawn_listed: str = "[]"
+    grammar: GrammarMask | None = None
+    """None if no grammar forbade a token."""
 
     def __repr__(self) -> str:
         """Return the token and its probability; `candidates` has the others."""
@@ -344,6 +375,7 @@ def _sampled(facts: _Facts) -> list[Sampled]:
     probabilities, candidates = facts.floats(names.STEP_SAMPLED_PROBS), facts.texts(names.STEP_CANDIDATES)
     processors, left = facts.texts(names.STEP_PROCESSORS), facts.integers(names.STEP_LEFT)
     drawn, drawn_candidates = facts.floats(names.STEP_DRAWN_PROBS), facts.texts(names.STEP_DRAWN_CANDIDATES)
+    masks = _masks(facts)
     return [
         Sampled(
             request_id=request,
@@ -355,8 +387,17 @@ def _sampled(facts: _Facts) -> list[Sampled]:
             tokens_left=left[i] if i < len(left) else None,
             drawn_probability=drawn[i] if i < len(drawn) else None,
             drawn_listed=_at(drawn_candidates, i, "[]"),
+            grammar=_at(masks, i, None),
         )
         for i, request in enumerate(facts.texts(names.STEP_SAMPLED))
+    ]
+
+
+def _masks(facts: _Facts) -> list[GrammarMask | None]:
+    shares, listed = facts.floats(names.STEP_GRAMMAR_SHARES), facts.texts(names.STEP_GRAMMAR_TOKENS)
+    return [
+        None if count < 0 else GrammarMask(count, _at(shares, i, 0.0), _at(listed, i, "[]"))
+        for i, count in enumerate(facts.integers(names.STEP_GRAMMAR_ALLOWED))
     ]
 
 

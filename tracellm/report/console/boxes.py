@@ -282,6 +282,9 @@ def sampled_tokens(step: Step, lang: str) -> list[str]:
         probability = f"  {percent(sampled.probability)}" if sampled.probability is not None else ""
         left = None if sampled.tokens_left is None else (sampled.tokens_left, sampled.tokens_left)
         how = drawn_from(sampled.processors, left, lang)
+        if sampled.grammar is not None and sampled.grammar.forbidden is not None:
+            forbidden = shorten(visible(sampled.grammar.forbidden[1]), 40)
+            how += text(lang, "console.step.forbade", token=forbidden)
         lines.append(f"{visible(sampled.request_id)}: {token}{probability}{f'  ({how})' if how else ''}")
     if more:
         lines.append(text(lang, "console.step.more", n=more))

@@ -27,7 +27,7 @@ from tracellm.report.wording.request_names import request_names, without_shared_
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.replay import BlockReplay
-from tracellm.trace.steps import Sampled, Step, sampled_in_order
+from tracellm.trace.steps import GrammarMask, Sampled, Step, sampled_in_order
 
 __all__ = ["encode", "page_texts", "run_data"]
 
@@ -303,7 +303,11 @@ def _step(step: Step, replay: BlockReplay, number: _Numbers, candidates: "_Candi
 
 
 class _Candidates:
-    """Rows of sampled tokens: `[request, token id, probability, candidates, probability after processors, ...]`."""
+    """Rows of sampled tokens: `[request, token id, probability, candidates]`.
+
+    With processors come their names, the tokens left, the probability and the candidates after them; with a grammar,
+    its mask.
+    """
 
     def __init__(self, tokens: dict[int, str]) -> None:
         self._tokens = tokens
@@ -317,7 +321,14 @@ class _Candidates:
         if sampled.processors:
             drawn = [] if sampled.drawn_listed == sampled.listed else self._listed(sampled.drawn_candidates)
             row += [", ".join(sampled.processors), sampled.tokens_left, sampled.drawn_probability, drawn]
+        if sampled.grammar is not None:
+            row += [None] * (8 - len(row)) + [self._mask(sampled.grammar)]
         return row
+
+    def _mask(self, mask: GrammarMask) -> list[Any]:
+        """Return `[number of allowed tokens, their probability, likeliest token, forbidden or not, allowed ones]`."""
+        first = self._listed([] if mask.likeliest is None else [mask.likeliest])
+        return [mask.num_allowed, mask.share, first, mask.forbidden is not None, self._listed(mask.allowed)]
 
     def _listed(self, candidates: list[tuple[int, str, float]]) -> list[float]:
         """Return `[token id, probability, token id, probability, ...]`."""

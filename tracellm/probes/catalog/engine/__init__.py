@@ -7,11 +7,12 @@
 - `parsing.py`: reasoning and tool calls in the generated text;
 - `items.py`: images and sounds of requests;
 - `step.py`: one engine step, and the attributes of its span;
-- `runner.py`: the model runner and the sampler;
+- `runner.py`: the model runner and the sampler; `grammar.py`: the grammar's mask of the logits;
 - `model.py`: models, layers, operations; `triton_launches.py`: launches of Triton kernels.
 """
 
 from tracellm.probes.catalog.engine import (
+    grammar,
     http,
     items,
     model,
@@ -35,6 +36,7 @@ _ENTRIES = (
     *items.ENTRIES,
     *step.ENTRIES,
     *runner.ENTRIES,
+    *grammar.ENTRIES,
     *model.ENTRIES,
     *triton_launches.ENTRIES,
 )

@@ -300,7 +300,6 @@ _SHORT: dict[str, Any] = {"shown_as": "GPUModelRunner", "in_short": True}
 
 ENTRIES = (
     *plain("step", _RUNNER, "execute_model", "_update_states", "sample_tokens", shown_as="GPUModelRunner"),
-    *plain("step", "worker.gpu_model_runner:", "apply_grammar_bitmask"),
     *ours_only("step", _RUNNER, "_prepare_inputs", capture=_capture_inputs, attributes=_inputs, **_SHORT),
     *plain("step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, **_SHORT),
     *plain("step", _RUNNER, "_preprocess", "_execute_mm_encoder", shown_as="GPUModelRunner"),

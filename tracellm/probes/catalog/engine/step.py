@@ -11,18 +11,15 @@ tokens come with a later step, whose span names the step they are of.
 vLLM: vllm/v1/engine/core.py, vllm/v1/core/.
 """
 
-import json
-from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice
-from math import isfinite
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
+from tracellm.probes.catalog.engine.candidates import candidates_json
+from tracellm.probes.catalog.engine.grammar import grammar_attributes
 from tracellm.probes.catalog.engine.items import encoder_attributes, scheduled_items
-from tracellm.probes.catalog.engine.runner import Likeliest, sampled_attributes, to_millionths, token_ids
+from tracellm.probes.catalog.engine.runner import sampled_attributes, to_millionths
 from tracellm.probes.catalog.entries import argument, ours_only, plain, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import active_processors
@@ -35,7 +32,6 @@ __all__ = [
     "MAX_LISTED",
     "STEP",
     "cached_rows",
-    "candidates_json",
     "capture_schedule",
     "capture_update",
     "complete_step",
@@ -214,6 +210,9 @@ def complete_step(tracker: RequestTracker, span: Span, returned: Any, child_fact
         if "likeliest" in child_facts["sampled"]:
             attributes[names.STEP_CANDIDATES] = candidates_json(child_facts["sampled"]["likeliest"], tracker.decode)
         _set_drawn(attributes, child_facts["sampled"], child_facts.get("drawn"), tracker)
+        if child_facts.get("grammar"):
+            sampled = child_facts["sampled"]["requests"]
+            attributes.update(grammar_attributes(child_facts["grammar"], sampled, tracker.decode))
 
 
 def _set_schedule(attributes: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -302,55 +301,6 @@ def _set_drawn(attributes: dict[str, Any], sampled: dict[str, Any], drawn: Any, 
         candidates = [all_candidates[row] for row in rows]
     attributes[names.STEP_DRAWN_PROBS] = to_millionths(chances)
     attributes[names.STEP_DRAWN_CANDIDATES] = candidates
-
-
-# -- candidates as JSON -----------------------------------------------------------------------------------------------
-
-
-def candidates_json(likeliest: Likeliest, decode: Callable[[int], str] | None) -> list[str]:
-    """Return the likeliest tokens of each row as JSON: `[[token id, text, probability], ...]`."""
-    ends = iter(_json_ends([probability for row in likeliest[0] for probability in row]))
-    starts = _json_starts(decode).__getitem__
-    return [f"[{','.join([starts(token) + next(ends) for token in row])}]" for row in token_ids(likeliest)]
-
-
-def _json_ends(probabilities: list[float]) -> list[str]:
-    """Return the end of each candidate's JSON, with its probability; NaN and infinities as `json` writes them."""
-    rounded = to_millionths(probabilities)
-    if all(map(isfinite, rounded)):  # all at once takes a third of the time
-        return [f"{number}]" for number in msgspec.json.encode(rounded)[1:-1].decode().split(",")]
-    return [f"{json.dumps(number)}]" for number in rounded]
-
-
-class _JsonStarts(dict[int, str]):
-    """Start of a candidate's JSON, `[id,"text",`, by its token id."""
-
-    def __init__(self, decode: Callable[[int], str] | None) -> None:
-        super().__init__()
-        self.decode = decode
-
-    def __missing__(self, token_id: int) -> str:
-        if len(self) >= _MAX_TOKENS:
-            self.clear()
-        text = "" if self.decode is None else self.decode(token_id)
-        try:
-            start = msgspec.json.encode([token_id, text]).decode()[:-1]
-        except ValueError:  # half of a surrogate pair
-            start = json.dumps([token_id, text])[:-1]
-        self[token_id] = f"{start},"
-        return self[token_id]
-
-
-_MAX_TOKENS = 32_768
-_starts = _JsonStarts(None)
-
-
-def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
-    """Return the texts of this tokenizer; only the last tokenizer's are kept, as there is usually one."""
-    global _starts
-    if _starts.decode is not decode:
-        _starts = _JsonStarts(decode)
-    return _starts
 
 
 def _capture_output(late: bool, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

@@ -10,6 +10,7 @@ vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/, vllm/v1/sample/.
 import threading
 from typing import Any
 
+from tracellm.probes.catalog.engine import grammar
 from tracellm.probes.catalog.engine import runner as ours
 from tracellm.probes.catalog.entries import argument, like, vllm_only
 from tracellm.probes.catalog.vllm.step import STEPS
@@ -40,6 +41,21 @@ def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
             tensors.append((name, brief_tensor(tensor.dtype, length)))  # type: ignore[union-attr]
     tensors += [("logits_indices", brief(value)) for value in result[:1] if ours.is_tensor(value)]
     return tensors, None
+
+
+# -- the grammar's mask -----------------------------------------------------------------------------------------------
+
+
+def _copy_constrained(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Copy the rows that a grammar masks; none on a GPU, or with rows of draft tokens."""
+    scheduled, logits = argument(args, kwargs, 0, "scheduler_output"), argument(args, kwargs, 3, "logits")
+    if logits.device.type == "cpu" and not scheduled.scheduled_spec_decode_tokens:
+        row_of = argument(args, kwargs, 2, "input_batch").req_id_to_index
+        grammar.copy_rows(argument(args, kwargs, 1, "grammar_output"), row_of, logits)
+
+
+def _capture_mask(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return grammar.capture_mask(argument(args, kwargs, 1, "grammar_output"))
 
 
 # -- the model runner's sampling --------------------------------------------------------------------------------------
@@ -168,6 +184,13 @@ _SAMPLER, _OPS = "v1.sample.sampler:Sampler", "v1.sample.ops.topk_topp_sampler:"
 ENTRIES = (
     *vllm_only("step", _RUNNER, "propose_draft_token_ids", **_SHOWN),
     like(ours.ENTRIES, f"{_RUNNER}._prepare_inputs", capture=_capture_inputs),
+    like(
+        grammar.ENTRIES,
+        "v1.worker.gpu_model_runner:apply_grammar_bitmask",
+        before=_copy_constrained,
+        capture=_capture_mask,
+        gives_to=STEPS,
+    ),
     like(
         ours.ENTRIES,
         f"{_RUNNER}._sample",

@@ -90,6 +90,10 @@
  * @property {any[][]} [sampled] see `tracellm.report.html.data._Candidates`
  * @property {string} [error]
  *
+ * @typedef {[allowed: number, share: number, likeliest: number[], forbidden: boolean, listed: number[]]} GrammarMask
+ *   how many tokens a grammar allowed, and their probability together; the likeliest token without the mask, and whether
+ *   the grammar forbade it; the likeliest allowed ones; tokens as id, probability, id, probability, ...
+ *
  * @typedef {object} Engine
  * @property {string} [whatIf] the changed settings, in a variant that `tracellm whatif` scheduled
  * @property {string} process
@@ -131,6 +135,15 @@ export async function readData() {
  */
 export function candidatePairs(listed) {
   return Array.from({ length: listed.length / 2 }, (_, i) => /** @type {[id: number, probability: number]} */ ([listed[2 * i], listed[2 * i + 1]]));
+}
+
+/**
+ * Return the mask of a sampled token's grammar if it forbade the likeliest token.
+ * @param {any[]} row a row of `sampled`
+ * @returns {GrammarMask | null}
+ */
+export function forbiddingMask({ 8: mask }) {
+  return mask?.[3] ? mask : null;
 }
 
 /**

@@ -4,8 +4,9 @@
  */
 
 import { h, scrollFrame } from "../base/dom.js";
-import { duration, number, threeDigits } from "../base/quantities.js";
+import { duration, number, percent, threeDigits } from "../base/quantities.js";
 import { t, tokenText, visible } from "../base/text.js";
+import { forbiddingMask } from "../run/data.js";
 import { finishReason, requestButton } from "../run/names.js";
 import { select, selected } from "../run/selection.js";
 import { itemTitle } from "./items.js";
@@ -190,23 +191,30 @@ function requestDetails(run, replay, r) {
           "p",
           { class: "so-far" },
           h("small", {}, `${t("page.output")} `),
-          ...outputs.slice(0, MOST_OUTPUT_TOKENS).map(({ step, row }) =>
-            h(
-              "button",
-              {
-                type: "button",
-                class: step === selected(run).step ? "piece now" : "piece",
-                title: t("page.step", { n: replay.engine.steps[step].n }),
-                onclick: () => select(run, { step }),
-              },
-              tokenText(run.tokens[row[1]]),
-            ),
-          ),
+          ...outputs.slice(0, MOST_OUTPUT_TOKENS).map((output) => outputPiece(run, replay, output)),
           outputs.length > MOST_OUTPUT_TOKENS ? ` ${t("page.more", { n: outputs.length - MOST_OUTPUT_TOKENS })}` : "",
           delivered < outputs.length ? h("small", {}, ` ${t("page.output.delivered", { sampled: outputs.length, delivered })}`) : "",
         )
       : null,
+    outputs.some(({ row }) => forbiddingMask(row)) ? h("p", { class: "how" }, t("step.grammar.marked")) : null,
   );
+}
+
+/**
+ * Return an output token, which leads to its step; marked if a grammar forbade a likelier one.
+ * @param {Run} run
+ * @param {Replay} replay
+ * @param {import("../run/replay.js").Output} output
+ */
+function outputPiece(run, replay, { step, row }) {
+  const { n } = replay.engine.steps[step];
+  const [token, mask] = [tokenText(run.tokens[row[1]]), forbiddingMask(row)];
+  const [likeliest, probability] = mask ? mask[2] : [];
+  const title = mask
+    ? t("step.grammar.piece", { n, forbidden: tokenText(run.tokens[likeliest]), p: percent(probability), token })
+    : t("page.step", { n });
+  const now = step === selected(run).step ? " now" : "";
+  return h("button", { type: "button", class: `piece${now}${mask ? " forced" : ""}`, title, onclick: () => select(run, { step }) }, token);
 }
 
 /**

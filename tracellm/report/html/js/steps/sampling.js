@@ -37,7 +37,7 @@ export function samplingPanel(run, replay, step) {
  * @param {import("../run/replay.js").Replay} replay
  * @param {any[]} row
  */
-function sampleOf(run, replay, [r, tokenId, probability, candidates, processors, left, drawnProbability, drawn]) {
+function sampleOf(run, replay, [r, tokenId, probability, candidates, processors, left, drawnProbability, drawn, mask]) {
   const output = replay.outputsUpTo(r, selected(run).step);
   return h(
     "div",
@@ -53,7 +53,30 @@ function sampleOf(run, replay, [r, tokenId, probability, candidates, processors,
     candidates?.length ? candidateBars(run, candidates, tokenId, probability) : null,
     processors && h("p", { class: "how" }, t(isGreedy(run.requests[r]) ? "page.processors.greedy" : "page.processors", { names: visible(processors), n: left ?? 0, p: percent(drawnProbability ?? 0) })),
     drawn?.length ? candidateBars(run, drawn, tokenId, drawnProbability) : null,
+    mask ? grammarOf(run, mask) : null,
     output.length ? textSoFar(run, replay, r, output) : null,
+  );
+}
+
+/**
+ * Return the tokens that the grammar allowed, and the likeliest one if it forbade that.
+ * @param {Run} run
+ * @param {import("../run/data.js").GrammarMask} mask
+ */
+function grammarOf(run, [allowed, share, likeliest, forbidden, listed]) {
+  const tokens = candidatePairs(listed);
+  const token = (/** @type {number} */ id) => h("span", { class: "token" }, tokenText(run.tokens[id]));
+  return h(
+    "div",
+    { class: "how grammar" },
+    h(
+      "p",
+      {},
+      t("step.grammar", { n: allowed, p: percent(share) }),
+      ...tokens.flatMap(([id]) => [" ", token(id)]),
+      tokens.length && allowed > tokens.length ? " …" : "",
+    ),
+    forbidden && h("p", {}, t("step.grammar.forbade"), " ", token(likeliest[0]), ` ${percent(likeliest[1])}`),
   );
 }
 
