@@ -103,6 +103,24 @@ def test_a_grammar_alone_leaves_few_tokens(tmp_path: Path):
     assert 0 < first.tokens_left < 20
 
 
+def test_the_mask_of_a_grammar(run: Sampling):
+    """A request with a grammar has the allowed tokens, and the likeliest token of the same prompt without one."""
+    [free, *_], [masked, *_] = run.tokens("0"), run.tokens("4")
+    mask = masked.grammar
+    assert mask is not None
+    assert mask.num_allowed == masked.tokens_left == len(mask.allowed) > 1
+    assert {piece for _, piece, _ in mask.allowed} <= {"y", "ye", "yes", "n", "no"}
+    assert masked.token_id == mask.allowed[0][0]
+    assert mask.forbidden == mask.likeliest is not None
+    assert mask.forbidden[:2] == (free.token_id, free.text)
+    assert mask.forbidden[2] == pytest.approx(free.probability, abs=1e-5)
+    of_model = masked.candidates[0][2] * mask.share
+    assert mask.allowed[0][2] == pytest.approx(of_model, abs=1e-6)
+    assert {one.grammar for name in ("0", "1", "2", "3") for one in run.tokens(name)} == {None}
+    [call, *_] = run.trace.named("apply_grammar_bitmask")
+    assert call.attributes[names.RESULT] == f"{mask.num_allowed} of 4096 tokens allowed"
+
+
 def test_probabilities_are_those_the_caller_is_told(run: Sampling):
     """The recorded probability matches the log probability in the output."""
     for name, ids in (*((name, [str(i)]) for i, name in enumerate(ASKED) if name != "two"), ("two", ["0_5", "1_5"])):
@@ -197,6 +215,8 @@ def test_no_text_leaves_no_candidate(tmp_path: Path):
     assert first.processors == ("structured_outputs",)
     assert first.tokens_left == 1 or first.tokens_left
     assert first.drawn_candidates == []
+    assert first.grammar is not None
+    assert (first.grammar.num_allowed, first.grammar.likeliest) == (first.tokens_left, None)
     assert b"Xylo" not in b"".join(file.read_bytes() for file in (tmp_path / "trace").iterdir())
 
 

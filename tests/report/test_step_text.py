@@ -99,7 +99,11 @@ STEPS = [
              names.STEP_DRAWN_PROBS: [0, 0.9, 0], names.STEP_DRAWN_CANDIDATES: ["[]", '[[701, " is", 0.9]]', "[]"]},
           **waiting(_3="preempted by=1 needed=1 free=0")),
     facts("mixed", [("1", 1, 13, 0, "", ""), ("2", 1, 10, 0, "", ""), ("3", 2, 4, 4, "8", "2")], 1,
-          sampled={"1": "！", "2": " the", "3": " 你好"}, **{names.STEP_RESUMED: ["3"]}),
+          sampled={"1": "！", "2": " the", "3": " 你好"},
+          **{names.STEP_RESUMED: ["3"], names.STEP_GRAMMAR_ALLOWED: [-1, 9, 2],
+             names.STEP_GRAMMAR_SHARES: [0, 0.75, 0.0002],
+             names.STEP_GRAMMAR_TOKENS: ["[]", '[[701, " the", 0.7], [701, " the", 0.7], [7, "\\n", 0.05]]',
+                                         '[[60, "Sure", 0.6], [702, " 你好", 1e-4], [8, "{", 1e-4]]']}),
 ]  # fmt: skip
 
 

@@ -117,6 +117,36 @@ def test_the_console_has_the_steps_as_data(browser: Browser, page: Path):
     assert browser.run("try { tracellm.step(99) } catch (error) { return error.message }") == "no step 99"
 
 
+def test_a_token_that_a_grammar_forced_is_marked(browser: Browser, tmp_path: Path):
+    """A step shows the allowed tokens and the forbidden one; in the request's output the chosen token is underlined."""
+    calls = Calls()
+    forced = '[[60, "Sure", 0.6], [5, "{", 0.001], [6, "\\n", 0.0005]]'
+    preferred = '[[7, "}", 0.9], [7, "}", 0.9]]'
+    for index, token, text, allowed, tokens in [(1, 5, "{", 2, forced), (2, 7, "}", 1, preferred)]:
+        sampled = {
+            names.STEP_SAMPLED: ["0"],
+            names.STEP_SAMPLED_IDS: [token],
+            names.STEP_SAMPLED_TEXTS: [text],
+            names.STEP_GRAMMAR_ALLOWED: [allowed],
+            names.STEP_GRAMMAR_SHARES: [0.0015],
+            names.STEP_GRAMMAR_TOKENS: [tokens],
+        }
+        calls.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1) | sampled)
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run_folder(calls.spans)), encoding="utf-8")
+    _open(browser, file, "#step=1&request=0")
+    shown = "return document.querySelector('.sample .grammar').innerText.replace(/\\s+/g, ' ')"
+    assert browser.run(shown) == (
+        "The grammar allowed 2 tokens, 0.1% of the model's probability { ↵ "
+        "It forbade the model's likeliest token: Sure 60.0%"
+    )
+    marked = "return [...document.querySelectorAll('.request-details .forced')].map(piece => piece.title)"
+    assert browser.run(marked) == ["Step 1: the grammar forbade “Sure” (60.0%), the model's likeliest; chosen “{”"]
+    browser.click("[aria-label='Next step']")
+    assert "forbade" not in browser.run(shown)
+    assert browser.log() == []
+
+
 def test_the_list_has_every_step_and_selects_it(browser: Browser, page: Path):
     """The list shows tokens, queues, blocks and changes of each step, follows the selection, and a click selects."""
     row = "return document.querySelector('.step-row.chosen').innerText.replaceAll(/\\s+/g, ' ')"

@@ -196,7 +196,7 @@ function requestDetails(run, replay, r) {
           delivered < outputs.length ? h("small", {}, ` ${t("page.output.delivered", { sampled: outputs.length, delivered })}`) : "",
         )
       : null,
-    outputs.some(({ row }) => forbiddingMask(row)) ? h("p", { class: "how" }, t("step.grammar.marked")) : null,
+    outputs.some(({ row }) => forbiddingMask(row)) ? h("p", {}, h("small", {}, t("step.grammar.marked"))) : null,
   );
 }
 
