@@ -111,7 +111,8 @@ def test_the_mask_of_a_grammar(run: Sampling):
     assert mask.num_allowed == masked.tokens_left == len(mask.allowed) > 1
     assert {piece for _, piece, _ in mask.allowed} <= {"y", "ye", "yes", "n", "no"}
     assert masked.token_id == mask.allowed[0][0]
-    assert mask.forbidden == mask.likeliest is not None
+    assert mask.forbidden == mask.likeliest
+    assert mask.forbidden is not None
     assert mask.forbidden[:2] == (free.token_id, free.text)
     assert mask.forbidden[2] == pytest.approx(free.probability, abs=1e-5)
     of_model = masked.candidates[0][2] * mask.share

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracellm.probes.catalog.engine.step import candidates_json
+from tracellm.probes.catalog.engine.candidates import candidates_json
 from tracellm.probes.context.call_context import RECORDING, SUBMITTED, ThreadContext, TraceScope
 from tracellm.probes.context.exceptions import remember
 from tracellm.probes.record.record_file import Header
