@@ -40,8 +40,12 @@ async function structured() {
     return (await generateText({ ...options, ...form, prompt: "Invent a person." })).output;
 }
 
-const shown = {};
+const results = {};
 for (const part of [chat, stream, error, structured]) {
-    shown[part.name] = await part();
+    try {
+        results[part.name] = await part();
+    } catch (thrown) {
+        console.error(thrown); // and the result is missing
+    }
 }
-console.log(JSON.stringify(shown));
+console.log(JSON.stringify(results));

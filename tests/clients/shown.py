@@ -8,6 +8,7 @@ Each script runs one client of the server, in the environment of scripts/install
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -40,5 +41,14 @@ def error_of(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def report(**parts: Callable[[str], Any]) -> None:
-    """Call each part with the server's address, the script's argument, and print the results as one JSON object."""
-    print(json.dumps({name: part(sys.argv[1]) for name, part in parts.items()}))  # noqa: T201
+    """Call each part with the server's address, the script's argument, and print the results as one JSON object.
+
+    The traceback of a part that failed goes to stderr, and its result is missing.
+    """
+    results = {}
+    for name, part in parts.items():
+        try:
+            results[name] = part(sys.argv[1])
+        except Exception:
+            traceback.print_exc()
+    print(json.dumps(results))  # noqa: T201
