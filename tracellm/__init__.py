@@ -16,6 +16,7 @@ from os import environ as _environ
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracellm.engine.entrypoints.beam_search import BeamSearchParams
     from tracellm.engine.entrypoints.llm import LLM
     from tracellm.engine.frontend.async_llm import AsyncLLM
     from tracellm.engine.frontend.outputs import (
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "BeamSearchParams",
     "CompletionOutput",
     "EmbeddingRequestOutput",
     "PoolingParams",
@@ -54,6 +56,7 @@ __all__ = [
 _HOMES = {
     "LLM": "tracellm.engine.entrypoints.llm",
     "AsyncLLM": "tracellm.engine.frontend.async_llm",
+    "BeamSearchParams": "tracellm.engine.entrypoints.beam_search",
     "SamplingParams": "tracellm.engine.sample.sampling_params",
     "StructuredOutputsParams": "tracellm.engine.sample.sampling_params",
     "PoolingParams": "tracellm.engine.pool.pooling_params",

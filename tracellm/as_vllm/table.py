@@ -28,6 +28,11 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.sampling_params": {
         "engine.sample.sampling_params": "SamplingParams RequestOutputKind SamplingType StructuredOutputsParams "
         "GuidedDecodingParams",
+        "engine.entrypoints.beam_search": "BeamSearchParams",
+    },
+    "vllm.beam_search": {
+        "engine.entrypoints.beam_search": "BeamSearchInstance BeamSearchOutput BeamSearchSequence "
+        "get_beam_search_score",
     },
     "vllm.outputs": {
         "engine.frontend.outputs": "RequestOutput CompletionOutput PoolingOutput PoolingRequestOutput EmbeddingOutput "
@@ -275,7 +280,6 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.platforms": "the CPU and CUDA by PyTorch alone",
     "vllm.plugins": "no plugins",
     "vllm.reasoning": "parsers with an interface of their own, in `tracellm.engine.reasoning`",
-    "vllm.sampling_params.BeamSearchParams": "no beam search",
     "vllm.v1.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.v1.spec_decode": "no speculative decoding",
 }

@@ -6,7 +6,7 @@
     for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
         print(output.prompt, output.outputs[0].text)
 
-vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, classification, LoRA.
+vLLM: vllm/entrypoints/llm.py::LLM. Left out: classification, LoRA.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
 from tracellm.engine.config.hf_config import BUNDLED_MODEL, HfOverrides
 from tracellm.engine.config.validation import reject_unknown_arguments
+from tracellm.engine.entrypoints.beam_search import BeamSearchInstance, BeamSearchOutput, BeamSearchParams
 from tracellm.engine.entrypoints.chat_utils import (
     Message,
     apply_hf_chat_template,
@@ -276,6 +277,71 @@ class LLM(PoolingMethods):
         )
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
+    def beam_search(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool | Callable[..., ProgressBar] = False,
+        concurrency_limit: int | None = None,
+        **unknown: Any,
+    ) -> list[BeamSearchOutput]:
+        """Search the best continuations of each prompt (beam_search.py).
+
+        Args:
+            prompts: as for `generate`.
+            params: parameters of the search.
+            use_tqdm: show a bar of the steps, as for `generate`.
+            concurrency_limit: maximum number of prompts at a time; None is all.
+            **unknown: rejected by name.
+
+        Returns:
+            The best sequences of each prompt, in the order of the prompts.
+
+        Raises:
+            InvalidRequestError: as for `generate`; or prompt and `max_tokens` exceed the model's length.
+        """
+        reject_unknown_arguments(self.beam_search, unknown)
+        tokenizer, sampling_params = self.get_tokenizer(), params.to_sampling_params()
+        instances = []
+        for item in make_batch(prompts, sampling_params, None):
+            with _labeled_errors(item.label):
+                prompt = self._beam_prompt(item.prompt, params.max_tokens)
+            instances.append(BeamSearchInstance(prompt, params, tokenizer.eos_token_id))
+        limit = concurrency_limit or len(instances)
+        bar = make_progress_bar(use_tqdm, params.max_tokens * -(-len(instances) // limit))
+        try:
+            for start in range(0, len(instances), limit):
+                batch = instances[start : start + limit]
+                for _ in range(params.max_tokens):
+                    outputs = iter(self.generate(list(_beam_prompts(batch)), sampling_params, use_tqdm=False))
+                    for instance in batch:
+                        instance.advance([*itertools.islice(outputs, len(instance.beams))])
+                    if bar is not None:
+                        bar.update(1)
+        finally:
+            if bar is not None:
+                bar.close()
+        results = [BeamSearchOutput(instance.best()) for instance in instances]
+        for result in results:
+            for sequence in result.sequences:
+                sequence.text = tokenizer.decode(sequence.tokens)
+        return results
+
+    def _beam_prompt(self, prompt: Any, max_tokens: int) -> dict[str, Any]:
+        """Return a prompt with token ids and room for `max_tokens` more; the first step validates the rest."""
+        preprocessor, limit = self.processor.input_preprocessor, self.model_config.max_model_len
+        fields = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
+        if not isinstance(fields.get("prompt_token_ids"), (list, tuple)):
+            fields = {**fields, "prompt_token_ids": preprocessor.preprocess(prompt)["prompt_token_ids"]}
+        num_prompt_tokens = len(fields["prompt_token_ids"])
+        if num_prompt_tokens + max_tokens > limit:
+            raise InvalidRequestError(
+                f"This model's maximum context length is {limit} tokens. However, the prompt has {num_prompt_tokens} "
+                f"tokens, and BeamSearchParams asks for max_tokens={max_tokens}. Shorten the prompt, or ask for fewer."
+            )
+        return dict(fields)
+
     def preprocess_chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
@@ -381,6 +447,12 @@ class LLM(PoolingMethods):
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
         with suppress(EngineDeadError):  # the caller gets the original exception
             self.llm_engine.reset_prefix_cache()
+
+
+def _beam_prompts(batch: Sequence[BeamSearchInstance]) -> Iterator[dict[str, Any]]:
+    """Yield the prompts of the next step of several searches."""
+    for instance in batch:
+        yield from instance.prompts()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
 from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.entrypoints.beam_search import BeamSearchParams
 from tracellm.engine.entrypoints.openai.tool_protocol import ChatCompletionToolsParam, DeltaToolCall, ToolCall
 from tracellm.engine.frontend.logprobs import Logprob
 from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
@@ -265,14 +266,17 @@ class SamplingRequest(OpenAIBaseModel):
     structural_tag: str | None = None
     guided_decoding_backend: str | None = None
 
+    use_beam_search: bool = False
+    """Search the `n` best outputs; of the sampling fields, only `temperature` and `ignore_eos` then have an effect."""
+    length_penalty: float = 1.0
+    """Of beam search: power of the length that a sum of log probabilities is divided by."""
+
     # Features of vLLM that tracellm lacks; only values that request nothing are accepted.
     best_of: int | None = None
-    use_beam_search: bool = False
-    length_penalty: float = 1.0
     logits_processors: list[Any] | None = None
     kv_transfer_params: dict[str, Any] | None = None
 
-    unsupported_args: ClassVar[tuple[str, ...]] = ("use_beam_search", "kv_transfer_params")
+    unsupported_args: ClassVar[tuple[str, ...]] = ("kv_transfer_params",)
 
     @field_validator("cache_salt", mode="before")
     @classmethod
@@ -350,6 +354,18 @@ class SamplingRequest(OpenAIBaseModel):
         for name in ("response_format", "structural_tag", *(f"guided_{name}" for name in _GUIDED)):
             setattr(self, name, None)
         self.structured_outputs = {"json": schema, "whitespace_pattern": " ?"}
+
+    def to_beam_search_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> BeamSearchParams:
+        """Convert these fields to the parameters of a beam search."""
+        temperature = default_sampling_params.get("temperature", 1.0) if self.temperature is None else self.temperature
+        return BeamSearchParams(
+            beam_width=self.num_choices,
+            max_tokens=max_tokens,
+            ignore_eos=self.ignore_eos,
+            temperature=temperature,
+            length_penalty=self.length_penalty,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+        )
 
     def _sampling_params(
         self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None, defaults: dict[str, Any]

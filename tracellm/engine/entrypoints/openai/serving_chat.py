@@ -97,16 +97,20 @@ class OpenAIServingChat(OpenAIServing):
             )
             requested = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
             max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), requested)
-            generate_arguments = await self._process_inputs(
-                request_id,
-                engine_prompt,
-                request.to_sampling_params(max_tokens, self.default_sampling_params),
-                trace_headers=None if raw_request is None else self._get_trace_headers(raw_request.headers),
-                priority=request.priority,
-                data_parallel_rank=self._get_data_parallel_rank(raw_request),
-                cache_salt=request.cache_salt,
-            )
-            result_generator = await after_first(self.engine_client.generate(**generate_arguments))
+            options: dict[str, Any] = {
+                "trace_headers": None if raw_request is None else self._get_trace_headers(raw_request.headers),
+                "priority": request.priority,
+                "data_parallel_rank": self._get_data_parallel_rank(raw_request),
+                "cache_salt": request.cache_salt,
+            }
+            if request.use_beam_search:
+                beam_params = request.to_beam_search_params(max_tokens, self.default_sampling_params)
+                generator = self.beam_search(engine_prompt, request_id, beam_params, **options)
+            else:
+                params = request.to_sampling_params(max_tokens, self.default_sampling_params)
+                generate_arguments = await self._process_inputs(request_id, engine_prompt, params, **options)
+                generator = self.engine_client.generate(**generate_arguments)
+            result_generator = await after_first(generator)
             parsers = [
                 self.parsers.get_message_parser(request, engine_prompt["prompt"]) for _ in range(request.num_choices)
             ]

@@ -1,6 +1,6 @@
 """`OpenAIServingCompletion`: completions of one or several prompts, complete or as a stream of chunks.
 
-vLLM: vllm/entrypoints/openai/serving_completion.py::OpenAIServingCompletion. Left out: beam search, prompt embeddings.
+vLLM: vllm/entrypoints/openai/serving_completion.py::OpenAIServingCompletion. Left out: prompt embeddings.
 """
 
 from __future__ import annotations
@@ -68,29 +68,34 @@ class OpenAIServingCompletion(OpenAIServing):
             generators = []
             for index, engine_prompt in enumerate(engine_prompts):
                 max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), request.max_tokens)
-                generate_arguments = await self._process_inputs(
-                    f"{request_id}-{index}",
-                    engine_prompt,
-                    request.to_sampling_params(max_tokens, self.default_sampling_params),
-                    trace_headers=trace_headers,
-                    priority=request.priority,
-                    data_parallel_rank=self._get_data_parallel_rank(raw_request),
-                    cache_salt=request.cache_salt,
-                )
+                arguments: dict[str, Any] = {
+                    "trace_headers": trace_headers,
+                    "priority": request.priority,
+                    "data_parallel_rank": self._get_data_parallel_rank(raw_request),
+                    "cache_salt": request.cache_salt,
+                }
+                request_id_item = f"{request_id}-{index}"
+                if request.use_beam_search:
+                    beam_params = request.to_beam_search_params(max_tokens, self.default_sampling_params)
+                    generators.append(self.beam_search(engine_prompt, request_id_item, beam_params, **arguments))
+                    continue
+                params = request.to_sampling_params(max_tokens, self.default_sampling_params)
+                generate_arguments = await self._process_inputs(request_id_item, engine_prompt, params, **arguments)
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
         except ValueError as error:
             return self._error_response(error)
-        if request.stream:
+        if request.stream and not request.use_beam_search:
             return self.completion_stream_generator(request, engine_prompts, result_generator, request_id, tokenizer)
         try:
             results = {index: result async for index, result in result_generator}
         except ValueError as error:
             return self._error_response(error)
         ordered_results = [results[index] for index in range(len(engine_prompts))]
-        return self.request_output_to_completion_response(
+        response = self.request_output_to_completion_response(
             ordered_results, engine_prompts, request, request_id, tokenizer
         )
+        return _fake_stream(response) if request.stream else response
 
     @staticmethod
     def _unsupported(request: CompletionRequest) -> str | None:
@@ -277,3 +282,9 @@ class OpenAIServingCompletion(OpenAIServing):
                 }
             )
         return result
+
+
+async def _fake_stream(response: CompletionResponse) -> AsyncGenerator[str, None]:
+    """Yield a complete response as one event: a beam search has nothing to send before its end."""
+    yield f"data: {response.model_dump_json()}\n\n"
+    yield "data: [DONE]\n\n"

@@ -3,7 +3,7 @@
 Called once per request by the serving classes. Invalid requests are rejected here or by the `Processor`, before a
 response begins.
 
-vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA, beam search, tool parsers.
+vLLM: vllm/entrypoints/openai/serving_engine.py::OpenAIServing. Left out: LoRA.
 There `_process_inputs` calls the `Processor`, and the engine gets an `EngineCoreRequest`; here
 `AsyncLLM.add_request` calls it, as in vLLM's architecture diagram.
 """
@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError, shorten
+from tracellm.engine.entrypoints.beam_search import BeamSearchInstance, BeamSearchParams
 from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages, track_items
 from tracellm.engine.entrypoints.logger import RequestLogger
-from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt
+from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, merge_async_iterators
 from tracellm.engine.entrypoints.openai.http_responses import error_response
 from tracellm.engine.entrypoints.openai.protocol import (
     MAX_ID_LENGTH,
@@ -35,6 +36,7 @@ from tracellm.engine.entrypoints.openai.protocol import (
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
 from tracellm.engine.frontend.async_llm import AsyncLLM
 from tracellm.engine.frontend.logprobs import Logprob, PromptLogprobs
+from tracellm.engine.frontend.outputs import RequestOutput
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -258,6 +260,51 @@ class OpenAIServing:
             "priority": priority,
             "data_parallel_rank": data_parallel_rank,
         }
+
+    async def beam_search(
+        self,
+        engine_prompt: EnginePrompt,
+        request_id: str,
+        params: BeamSearchParams,
+        *,
+        trace_headers: Mapping[str, str] | None,
+        priority: int,
+        data_parallel_rank: int | None,
+        cache_salt: str | None = None,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Search the best outputs, and yield them as one finished output; the arguments are those of `_process_inputs`.
+
+        Each beam is a request for one token. They are aborted when the generator is closed.
+
+        Raises:
+            InvalidRequestError: The parameters are invalid, or the server runs without a tokenizer.
+        """
+        if self.model_config.skip_tokenizer_init:
+            raise InvalidRequestError("You cannot use beam search when `skip_tokenizer_init` is True.")
+        self._check_num_outputs(1, params.beam_width)
+        sampling_params = params.to_sampling_params()
+        if self.request_logger is not None:
+            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
+            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
+        tokenizer = await self.engine_client.get_tokenizer()
+        salted = engine_prompt if cache_salt is None else engine_prompt | {"cache_salt": cache_salt}
+        search = BeamSearchInstance(salted, params, tokenizer.eos_token_id)
+        for _ in range(params.max_tokens):
+            step_id = f"{request_id}-{random_uuid()}"
+            generators = [
+                self.engine_client.generate(
+                    beam_prompt,
+                    sampling_params,
+                    f"{step_id}-beam-{index}",
+                    trace_headers=trace_headers,
+                    priority=priority,
+                    data_parallel_rank=data_parallel_rank,
+                )
+                for index, beam_prompt in enumerate(search.prompts())
+            ]
+            outputs = {index: output async for index, output in merge_async_iterators(*generators)}
+            search.advance([outputs[index] for index in range(len(generators))])
+        yield search.request_output(request_id, engine_prompt.get("prompt"), tokenizer)
 
     # -- headers ------------------------------------------------------------------------------------------------------
 
