@@ -130,6 +130,7 @@ def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]
     run = RunFolder.open(folder / RUN)
     ready = text(lang, "cli.error", message=text(lang, "serve.ready", model="tiny", address=ADDRESS))
     check = [sys.executable, "-m", "tracellm", "check", RUN, "--expect", EXPECTATION, "--lang", lang]
+    show = [sys.executable, "-m", "tracellm", "show", RUN, "requests", "--lang", lang]
     made = {
         "server-ready": _console("tracellm serve --dtype float32", ready),
         "server-options": options_table(lang),
@@ -141,6 +142,7 @@ def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]
         "server-explained": _console(EXPLAINED, said["explained"]),
         "server-diagram": _code("mermaid", sequence_diagram(one_request(run.trace), lang=lang)),
         "server-snippet": f"{_code('python', SNIPPET)}\n{_code('text', said['snippet'])}",
+        "server-requests": _console(shlex.join(["tracellm", *show[3:6]]), _run(show, folder)),
         "server-check": _console(shlex.join(["tracellm", *check[3:7]]), _run(check, folder)),
     }
     made["server-ready-pooling"] = _console(

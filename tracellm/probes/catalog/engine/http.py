@@ -126,7 +126,7 @@ def _read_error(body: bytes) -> tuple[str, str]:
     if not isinstance(error, dict):
         return "", str(error)
     kind, message = error.get("type"), error.get("message", error.get("detail"))
-    return kind if isinstance(kind, str) else "", "" if message is None else str(message)
+    return kind[:_LONGEST_ID] if isinstance(kind, str) else "", "" if message is None else str(message)
 
 
 def _complete(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
