@@ -86,8 +86,9 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.entrypoints.openai.protocol": {
         "engine.entrypoints.openai.protocol": "ChatCompletionRequest ChatCompletionResponse "
         "ChatCompletionStreamResponse ChatMessage CompletionRequest CompletionResponse CompletionStreamResponse "
-        "DeltaMessage DetokenizeRequest DetokenizeResponse ErrorResponse ModelCard ModelList TokenizeRequest "
-        "TokenizeResponse UsageInfo",
+        "DeltaMessage ErrorResponse ModelCard ModelList UsageInfo",
+        "engine.entrypoints.openai.tokenize_protocol": "DetokenizeRequest DetokenizeResponse TokenizeRequest "
+        "TokenizeResponse",
         "engine.entrypoints.pooling.protocol": "EmbeddingChatRequest EmbeddingCompletionRequest EmbeddingRequest "
         "EmbeddingResponse EmbeddingResponseData PoolingChatRequest PoolingCompletionRequest PoolingRequest "
         "PoolingResponse PoolingResponseData RerankDocument RerankRequest RerankResponse RerankResult RerankUsage "

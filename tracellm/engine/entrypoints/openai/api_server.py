@@ -39,18 +39,17 @@ from tracellm.engine.entrypoints.openai.http_requests import (
 from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers, get_serving, respond
 from tracellm.engine.entrypoints.openai.launcher import check_certificate, interrupt_on_signals, serve_http
 from tracellm.engine.entrypoints.openai.message_parser import ParserChoice
-from tracellm.engine.entrypoints.openai.protocol import (
-    ChatCompletionRequest,
-    CompletionRequest,
+from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
+from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
+from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
+from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
+from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
+from tracellm.engine.entrypoints.openai.tokenize_protocol import (
     DetokenizeRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
     TokenizeRequest,
 )
-from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
-from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
-from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
-from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
 from tracellm.engine.entrypoints.openai.tool_parsers import ToolParserManager
 from tracellm.engine.entrypoints.pooling import api_router as pooling
 from tracellm.engine.frontend.async_llm import AsyncLLM

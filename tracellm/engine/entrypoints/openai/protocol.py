@@ -3,8 +3,9 @@
 `http_requests.py` validates a request's body against these models before a serving class handles it. Validation covers
 the types of JSON, where `"5"` passes for 5, as in vLLM. `SamplingParams` then checks the values.
 
-vLLM: vllm/entrypoints/openai/protocol.py. Those of pooling models are in pooling/protocol.py. Left out: audio, the
-Responses API, prompt embeddings. Fields for audio in responses exist and stay empty.
+vLLM: vllm/entrypoints/openai/protocol.py. Those of pooling models are in pooling/protocol.py, those of `/tokenize`
+in tokenize_protocol.py. Left out: audio, the Responses API, prompt embeddings. Fields for audio in responses exist and
+stay empty.
 """
 
 import json
@@ -39,8 +40,6 @@ __all__ = [
     "CompletionResponseStreamChoice",
     "CompletionStreamResponse",
     "DeltaMessage",
-    "DetokenizeRequest",
-    "DetokenizeResponse",
     "ErrorInfo",
     "ErrorResponse",
     "Items",
@@ -50,10 +49,6 @@ __all__ = [
     "OpenAIBaseModel",
     "PromptTokenUsageInfo",
     "SamplingRequest",
-    "TokenizeChatRequest",
-    "TokenizeCompletionRequest",
-    "TokenizeRequest",
-    "TokenizeResponse",
     "UsageInfo",
     "check_prompts",
     "random_uuid",
@@ -745,61 +740,3 @@ class CompletionStreamResponse(OpenAIBaseModel):
     model: str
     choices: list[CompletionResponseStreamChoice]
     usage: UsageInfo | None = None
-
-
-# -- /tokenize and /detokenize ----------------------------------------------------------------------------------------
-
-
-class TokenizeCompletionRequest(OpenAIBaseModel):
-    """Body of `/tokenize` for a text, tokenized as by `/v1/completions`."""
-
-    model: str | None = None
-    prompt: str
-    add_special_tokens: bool = True
-    return_token_strs: bool | None = False
-
-
-class TokenizeChatRequest(OpenAIBaseModel):
-    """Body of `/tokenize` for a conversation, tokenized as by `/v1/chat/completions`."""
-
-    model: str | None = None
-    messages: Items[dict[str, Any]]
-    add_generation_prompt: bool = True
-    return_token_strs: bool | None = False
-    continue_final_message: bool = False
-    add_special_tokens: bool = False
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    tools: Items[ChatCompletionToolsParam] | None = None
-
-    @model_validator(mode="after")
-    def _check_fields(self) -> Self:
-        if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
-        return self
-
-
-TokenizeRequest = TokenizeCompletionRequest | TokenizeChatRequest
-
-
-class TokenizeResponse(OpenAIBaseModel):
-    """Response of `/tokenize`."""
-
-    count: int
-    max_model_len: int
-    tokens: list[int]
-    token_strs: list[str] | None = None
-    """Tokens as strings of the vocabulary."""
-
-
-class DetokenizeRequest(OpenAIBaseModel):
-    """Body of `/detokenize`."""
-
-    model: str | None = None
-    tokens: Items[int]
-
-
-class DetokenizeResponse(OpenAIBaseModel):
-    """Response of `/detokenize`."""
-
-    prompt: str

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from tracellm.engine.entrypoints.openai.protocol import (
+from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
+from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
+from tracellm.engine.entrypoints.openai.tokenize_protocol import (
     DetokenizeRequest,
     DetokenizeResponse,
-    ErrorResponse,
     TokenizeChatRequest,
     TokenizeRequest,
     TokenizeResponse,
 )
-from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
 
 __all__ = ["OpenAIServingTokenization"]
 
