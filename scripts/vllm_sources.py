@@ -335,9 +335,13 @@ _NAMED: dict[str, str | tuple[str, str]] = {
         f"{_SCHEDULE} at num_common_prefix_blocks = ",
         _NONE,
     ),
-    "frontend.output_processor.RequestState.update": (
-        "in v1.engine.output_processor:OutputProcessor.process_outputs at req_id = engine_core_output.request_id"
-    ),
+    **{
+        f"entrypoints.pooling.methods.PoolingMethods.{name}": (
+            f"entrypoints.llm:LLM.{name}",
+            f"entrypoints.pooling.offline:PoolingOfflineMixin.{name}",
+        )
+        for name in ("embed", "encode", "score")
+    },
     "sample.sampler.Sampler._reported_logprobs": "in v1.sample.sampler:Sampler.forward at raw_logprobs",
     "core.core_proc.EngineCoreProc._call_utility": (
         f"in {_CORE}:EngineCoreProc._handle_client_request",
