@@ -99,11 +99,12 @@ class _Health(threading.Thread):
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
         self._port = port
+        self._ends = threading.Event()
         self.seconds: list[float] = []
         self.failures = 0
 
     def run(self) -> None:
-        while True:
+        while not self._ends.wait(0.5):
             start = time.perf_counter()
             connection = HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)
             try:
@@ -114,7 +115,11 @@ class _Health(threading.Thread):
             finally:
                 connection.close()
             self.seconds.append(time.perf_counter() - start)
-            time.sleep(0.5)
+
+    def end(self) -> None:
+        """End the thread, before the server ends and refuses its connections."""
+        self._ends.set()
+        self.join()
 
 
 def _prompt(number: int, words: int) -> str:
@@ -282,6 +287,7 @@ def main() -> None:
             found += problems(rounds, options.health)
         except TimeoutError:
             found.append(f"requests or KV cache blocks are left {_REST:.0f} s after the last request")
+        health.end()
         log = server.log.stat().st_size
     found += [f"{count} times {failure}" for failure, count in traffic.failed.most_common(10)]
     if health.failures:
