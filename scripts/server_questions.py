@@ -131,7 +131,6 @@ REFUSED = (
     '"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]',
     '"chat_template": "{{ messages }}"',
     '"best_of": 2',
-    '"use_beam_search": true',
     '"logits_processors": ["f"]',
     '"kv_transfer_params": {"a": 1}',
     '"mm_processor_kwargs": {"a": 1}',
@@ -140,7 +139,6 @@ REFUSED = (
 IGNORED = {
     "user": "me",
     "reasoning_effort": "low",
-    "length_penalty": 2.0,
     "guided_decoding_backend": "guidance",
     "vllm_xargs": {"a": 1},
 }

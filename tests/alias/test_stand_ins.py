@@ -88,7 +88,6 @@ REFUSED = {
     "from vllm.lora.request import LoRARequest": "There is no `vllm.lora` here: .* no LoRA adapters",
     "import vllm.platforms": "There is no `vllm.platforms` here",
     "from vllm import lora": "There is no `vllm.lora` here",
-    "from vllm.sampling_params import BeamSearchParams": "has no `BeamSearchParams` here: .* no beam search",
     "from vllm import Samplingparams": "Did you mean `SamplingParams`",
     "from vllm.v1.engine.core_client import DPAsyncMPClient": "It has: EngineCoreClient, InprocClient, MPClient, ",
     "from vllm.engine.arg_utils import LLM": "`LLM` is in `vllm`",

@@ -76,7 +76,7 @@ def test_prompts_in_turn_have_the_same_sequences(tiny: LLM) -> None:
         (
             ["a", {"prompt_token_ids": [1] * 250}],
             BeamSearchParams(2, 7),
-            r"^prompts\[1\]: This model's maximum context",
+            r"^prompts\[1\]: This model's maximum",
         ),
         (["a", 5], BeamSearchParams(2, 7), r"^prompts\[1\]: "),
     ],

@@ -70,8 +70,7 @@ def test_a_search_ends_with_its_caller(app: App) -> None:
     """When the caller leaves, the requests of all beams are aborted."""
 
     serving, states = app.app.state.openai_serving_completion, app.engine.output_processor.request_states
-    fields = {"prompt": "Hello", "use_beam_search": True, "n": 4, "max_tokens": 200}
-    request = CompletionRequest.model_validate(fields)
+    request = CompletionRequest.model_validate({"prompt": "Hello", "use_beam_search": True, "n": 4, "max_tokens": 200})
 
     async def leave() -> None:
         task = asyncio.create_task(serving.create_completion(request))
