@@ -155,6 +155,11 @@ ENGINE = {
         "implementation of the layers' operations: cpu, torch or triton; default: by the device",
         "各层算子的实现：cpu、torch 或 triton；默认按设备选择",
     ),
+    "otlp_traces_endpoint": (
+        "address of an OpenTelemetry collector, to which a span of each finished request is sent "
+        "([docs](opentelemetry.md#spans-of-finished-requests))",
+        "OpenTelemetry collector 的地址：每个完成的请求向它发送一个 span（[文档](opentelemetry.md#完成的请求的-span)）",
+    ),
     "disable_log_stats": (
         "collect no statistics: `RequestOutput.metrics` and /metrics are empty",
         "不收集统计数据：`RequestOutput.metrics` 和 /metrics 为空",

@@ -45,15 +45,6 @@ def test_an_option_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None
     assert "No such option" in capsys.readouterr().err
 
 
-def test_the_endpoint_of_traces_names_what_is_here() -> None:
-    """--otlp-traces-endpoint is refused with the command that exports spans."""
-    with pytest.raises(CommandError) as refused:
-        parse(["serve", "--otlp-traces-endpoint", "http://localhost:4317"], "en")
-    for lang in ("en", "zh"):
-        assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://localhost:4317" in refused.value.message(lang)
-        assert "tracellm serve --explain" in refused.value.message(lang)
-
-
 def test_no_option_is_in_both() -> None:
     """An option that is added here is no longer listed as missing."""
     assert not {f"--{name}" for name in VLLM_OPTIONS} & own_options()

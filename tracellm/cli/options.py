@@ -358,8 +358,6 @@ class EngineCommand(Command):
             if is_vllm_option(error.option_name):
                 raise CommandError("vllm_option", option=error.option_name) from None
             raise
-        if ctx.params.get("otlp_traces_endpoint") is not None:
-            raise CommandError("otlp_traces_endpoint", endpoint=ctx.params["otlp_traces_endpoint"])
         return rest_of_arguments
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:

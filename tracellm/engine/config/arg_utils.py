@@ -29,6 +29,7 @@ from tracellm.engine.config.vllm_config import (
     CacheConfig,
     DeviceConfig,
     ModelConfig,
+    ObservabilityConfig,
     ParallelConfig,
     SchedulerConfig,
     StructuredOutputsConfig,
@@ -136,6 +137,7 @@ _RULES = (
         lambda v: v in ("", *ReasoningParserManager.list_registered()),
         f"one of {', '.join(ReasoningParserManager.list_registered())}, or an empty string for none",
     ),
+    Rule("otlp_traces_endpoint", str, lambda v: bool(v.strip()), "an address such as grpc://localhost:4317, or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
 )
 
@@ -204,6 +206,8 @@ class EngineArgs:
     """Implementation of the layers' operations: `torch`, `cpu` or `triton`; None chooses by the device."""
     reasoning_parser: str = ""
     """Parser of the model's reasoning, after which constraints apply: `deepseek_r1` or `qwen3`; empty for none."""
+    otlp_traces_endpoint: str | None = None
+    """Address of an OpenTelemetry collector, to which a span of each finished request is sent."""
     disable_log_stats: bool = True
 
     def __post_init__(self) -> None:
@@ -283,6 +287,7 @@ class EngineArgs:
             ops_choice=choose_ops(self.attention_backend, device_config.device),
             parallel_config=self.create_parallel_config(model_config, device_config.device),
             structured_outputs_config=StructuredOutputsConfig(self.reasoning_parser),
+            observability_config=ObservabilityConfig(self.otlp_traces_endpoint),
         )
 
     def create_parallel_config(self, model_config: ModelConfig, device: torch.device) -> ParallelConfig:

@@ -18,8 +18,7 @@ _NONE_BY_DEFAULT = [
     "kv_events_config", "kv_offloading_backend", "kv_offloading_size", "kv_transfer_config",
     "logits_processor_pattern", "logits_processors", "mamba_block_size", "max_cpu_loras",
     "max_cudagraph_capture_size", "max_parallel_loading_workers", "media_io_kwargs", "mm_encoder_attn_backend",
-    "model_loader_extra_config", "otlp_traces_endpoint", "override_attention_dtype",
-    "quantization", "reasoning_parser_plugin",
+    "model_loader_extra_config", "override_attention_dtype", "quantization", "reasoning_parser_plugin",
     "revision", "scheduler_cls", "show_hidden_metrics_for_version", "speculative_config", "tokenizer_revision",
     "video_pruning_rate",
 ]  # fmt: skip

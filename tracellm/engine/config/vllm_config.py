@@ -25,6 +25,7 @@ __all__ = [
     "CacheConfig",
     "DeviceConfig",
     "ModelConfig",
+    "ObservabilityConfig",
     "OpsChoice",
     "OpsReason",
     "ParallelConfig",
@@ -242,6 +243,17 @@ class DeviceConfig:
     device: torch.device
 
 
+@dataclass(frozen=True)
+class ObservabilityConfig:
+    """Settings of tracing.
+
+    vLLM: vllm/config/observability.py::ObservabilityConfig. Left out: `collect_detailed_traces`, unused in vLLM V1.
+    """
+
+    otlp_traces_endpoint: str | None = None
+    """Address of a collector for the spans of finished requests; see frontend/tracing.py."""
+
+
 OpsReason: TypeAlias = Literal[
     "argument", "environment", "cpu", "cpu_uncompiled", "gpu", "no_triton", "no_compiler", "unasked"
 ]
@@ -282,6 +294,7 @@ class VllmConfig:
     ops_choice: OpsChoice = OpsChoice()
     parallel_config: ParallelConfig = ParallelConfig()
     structured_outputs_config: StructuredOutputsConfig = StructuredOutputsConfig()
+    observability_config: ObservabilityConfig = ObservabilityConfig()
 
     def with_hf_config(self, hf_config: PretrainedConfig) -> VllmConfig:
         """Return a copy for a part of the model, with the part's config."""

@@ -42,6 +42,7 @@ from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.frontend.processor import Processor
 from tracellm.engine.frontend.protocol import EngineClient
+from tracellm.engine.frontend.tracing import TRACER_NAME, init_tracer
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
 from tracellm.engine.metrics.loggers import StatLoggerFactory, StatLoggerManager
@@ -102,7 +103,8 @@ class AsyncLLM(EngineClient):
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.log_requests = log_requests
-        self.log_stats = log_stats or bool(stat_loggers)
+        endpoint = vllm_config.observability_config.otlp_traces_endpoint
+        self.log_stats = log_stats or bool(stat_loggers) or endpoint is not None
         self.output_handler: asyncio.Task[None] | None = None
         self._mm_lock = asyncio.Lock()
         """Held while a thread processes images or sounds."""
@@ -113,6 +115,8 @@ class AsyncLLM(EngineClient):
         tokenizer = None if config.skip_tokenizer_init else get_tokenizer(config.tokenizer, config.truncation_side)
         self.processor = Processor(vllm_config, tokenizer)
         self.output_processor = OutputProcessor(self.processor.tokenizer, self.log_stats)
+        if endpoint is not None:
+            self.output_processor.tracer = init_tracer(TRACER_NAME, endpoint)
         self.engine_core = EngineCoreClient.make_async_mp_client(
             vllm_config=vllm_config,
             executor_class=executor_class or Executor.get_class(vllm_config),

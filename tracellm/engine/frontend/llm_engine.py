@@ -21,6 +21,7 @@ from tracellm.engine.frontend.outputs import PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.frontend.processor import Processor
+from tracellm.engine.frontend.tracing import TRACER_NAME, init_tracer
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreRequest
 from tracellm.engine.metrics.stats import IterationStats
@@ -52,12 +53,15 @@ class LLMEngine:
             )
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
-        self.log_stats = log_stats
+        endpoint = vllm_config.observability_config.otlp_traces_endpoint
+        self.log_stats = log_stats = log_stats or endpoint is not None  # the spans have the times of the statistics
         config = self.model_config
         skip = config.skip_tokenizer_init
         self.tokenizer = None if skip else get_tokenizer(config.tokenizer, config.truncation_side)
         self.processor = Processor(vllm_config, self.tokenizer)
         self.output_processor = OutputProcessor(self.tokenizer, log_stats)
+        if endpoint is not None:
+            self.output_processor.tracer = init_tracer(TRACER_NAME, endpoint)
         self.engine_core = EngineCoreClient.make_client(
             multiprocess_mode=multiprocess_mode,
             asyncio_mode=False,

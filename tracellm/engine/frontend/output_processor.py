@@ -5,7 +5,7 @@ exists for each unfinished request, from `add_request` to its last output, and
 a `PoolingRequestState` (pooling.py) for one to a pooling model. `LLMEngine` gets the outputs returned by
 `process_outputs`; under `AsyncLLM` each request has a queue, a `RequestOutputCollector`.
 
-vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, LoRA, OpenTelemetry.
+vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, LoRA. `do_tracing` is in tracing.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from tracellm.engine.frontend.output_collector import RequestOutputCollector
 from tracellm.engine.frontend.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.frontend.pooling import PoolingRequestState
+from tracellm.engine.frontend.tracing import do_tracing
 from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from tracellm.engine.metrics.stats import IterationStats, RequestStateStats
 from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
     from transformers import PreTrainedTokenizerFast
 
 __all__ = ["OutputProcessor", "OutputProcessorOutput", "RequestState"]
@@ -57,6 +59,9 @@ class RequestState:
         parent_req: ParentRequest | None = None,
         request_index: int = 0,
         queue: RequestOutputCollector | None = None,
+        top_p: float | None = None,
+        n: int | None = None,
+        temperature: float | None = None,
     ) -> None:
         self.request_id = request_id
         self.parent_req = parent_req
@@ -67,6 +72,9 @@ class RequestState:
         self.logprobs_processor = logprobs_processor
         self.detokenizer = detokenizer
         self.max_tokens_param = max_tokens_param
+        self.top_p = top_p
+        self.n = n
+        self.temperature = temperature
         self.stats = stats
         self.queue = queue
         """Queue for the outputs; without one, `process_outputs` returns them."""
@@ -111,6 +119,9 @@ class RequestState:
             parent_req=parent_req,
             request_index=request_index,
             queue=queue,
+            top_p=params.top_p,
+            n=params.n,
+            temperature=params.temperature,
         )
 
     def update(self, output: EngineCoreOutput) -> tuple[RequestOutput | None, FinishReason | None]:
@@ -189,6 +200,8 @@ class OutputProcessor:
         self.log_stats = log_stats
         self.request_states: dict[str, _State] = {}
         self.parent_requests: dict[str, ParentRequest] = {}
+        self.tracer: Tracer | None = None
+        """Tracer of finished requests; None without `otlp_traces_endpoint`."""
 
     def get_num_unfinished_requests(self) -> int:
         """Return the number of unfinished requests."""
@@ -312,6 +325,8 @@ class OutputProcessor:
                 reqs_to_abort.append(output.request_id)
             if iteration_stats is not None:
                 self._update_stats_from_finished(state, finish_reason, iteration_stats)
+                if self.tracer is not None:
+                    do_tracing(self.tracer, state, output.trace_headers, iteration_stats)
         return OutputProcessorOutput(request_outputs, reqs_to_abort)
 
     def _fail(self, state: _State, error: Exception, finished: bool) -> list[str]:

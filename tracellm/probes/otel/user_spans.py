@@ -33,6 +33,9 @@ __all__ = ["Started", "UserSpans", "span_data"]
 
 Function = Callable[..., Any]
 
+_ENGINE_SCOPE = "vllm.llm_engine"
+"""Name of the tracer of an engine with `otlp_traces_endpoint`, vLLM's or tracellm's."""
+
 _OTLP = "opentelemetry.exporter.otlp"
 
 _DROPPED = {
@@ -151,8 +154,13 @@ class UserSpans:
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def started(self, span: SdkSpan, context: Context | None, processor: _Processor) -> None:
-        """Track a span that began, with the parent in `context`, or the current one if that is None."""
+        """Track a span that began, with the parent in `context`, or the current one if that is None.
+
+        An engine's own span of a finished request is left out: the recording has one of the request.
+        """
         ids = _ids(span)
+        if _scope(span)[0] == _ENGINE_SCOPE:
+            return
         if state.append is None or ids in self._open or not span.get_span_context().trace_flags.sampled:
             return
         with self._guarded("start"):

@@ -198,9 +198,6 @@ Examples:
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
     "cli.error.serve_option": "--{option} takes {accepted}, not {value!r}",
     "cli.error.vllm_option": "tracellm does not have {option}, which vLLM has: leave it out",
-    "cli.error.otlp_traces_endpoint": "tracellm does not have --otlp-traces-endpoint, which vLLM has: spans are "
-    "exported under --explain, by the official variables. Use: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
-    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc tracellm serve --explain (or http/protobuf)",
     "cli.error.chat_template": "cannot read the chat template {path}: {reason}",
     "cli.error.serve_aborted": "stopped at once; running requests were aborted",
     # doctor
@@ -456,9 +453,6 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
     "cli.error.serve_option": "--{option} 接受 {accepted}，不接受 {value!r}",
     "cli.error.vllm_option": "tracellm 没有 vLLM 的选项 {option}：请去掉它",
-    "cli.error.otlp_traces_endpoint": "tracellm 没有 vLLM 的选项 --otlp-traces-endpoint：span 在 --explain 下导出，"
-    "用官方的环境变量设置。请使用：OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={endpoint} "
-    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc tracellm serve --explain（或 http/protobuf）",
     "cli.error.chat_template": "无法读取对话模板 {path}：{reason}",
     "cli.error.serve_aborted": "已立即停止；运行中的请求被中止",
     # doctor
