@@ -22,7 +22,7 @@ from tracellm.trace.run_folder import RunFolder
 _TRACE_ID, _CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 _PARENT = {"traceparent": f"00-{_TRACE_ID}-{_CALLER}-01"}
 _ARGUMENTS: dict[str, Any] = {"max_model_len": 64, "num_gpu_blocks_override": 32}
-_PARAMS = {"max_tokens": 3, "temperature": 0.5, "seed": 0, "ignore_eos": True}
+_PARAMS: dict[str, Any] = {"max_tokens": 3, "temperature": 0.5, "seed": 0, "ignore_eos": True}
 _SERVER = 2  # SPAN_KIND_SERVER
 _IN_VLLM = """
 import json, sys

@@ -137,7 +137,7 @@ _RULES = (
         lambda v: v in ("", *ReasoningParserManager.list_registered()),
         f"one of {', '.join(ReasoningParserManager.list_registered())}, or an empty string for none",
     ),
-    Rule("otlp_traces_endpoint", str, lambda v: bool(v.strip()), "an address such as grpc://localhost:4317, or None"),
+    Rule("otlp_traces_endpoint", str, lambda v: bool(v.strip()), "an address such as http://localhost:4317, or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
 )
 
