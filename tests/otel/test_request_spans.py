@@ -120,7 +120,7 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
 def test_what_is_missing_is_named(protocol: str, hidden: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing exporter or an unknown protocol is an error with what to do, before the model is loaded."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
-    monkeypatch.setitem(sys.modules, hidden, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, hidden, None)
     with pytest.raises(EngineError, match=words):
         LLM(**_ARGUMENTS, otlp_traces_endpoint="http://127.0.0.1:1/v1/traces")
 
