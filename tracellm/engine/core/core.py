@@ -90,13 +90,8 @@ class EngineCore:
         Raises:
             InvalidRequestError: the whole KV cache, or the encoder, is too small for it.
         """
-        kv_cache_utils.check_request_fits(
-            request.request_id,
-            len(request.prompt_token_ids),
-            request.max_tokens,
-            self.vllm_config,
-            self.kv_cache_config,
-        )
+        sizes = len(request.prompt_token_ids), request.max_tokens
+        kv_cache_utils.check_request_fits(request.request_id, *sizes, self.vllm_config, self.kv_cache_config)
         check_items_fit(request.request_id, request.mm_features or [], self.scheduler.max_num_tokens_per_mm_item)
         req = Request.from_engine_core_request(request, self.request_block_hasher)
         if req.use_structured_output:

@@ -13,21 +13,29 @@ vLLM: vllm/beam_search.py; BeamSearchParams is in vllm/sampling_params.py. Left 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import InvalidRequestError, shorten
+from tracellm.engine.config.validation import reject_unknown_arguments
+from tracellm.engine.entrypoints.progress_bar import ProgressBar, make_progress_bar
+from tracellm.engine.entrypoints.prompt_batch import labeled_errors, make_batch
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from tracellm.engine.config.vllm_config import ModelConfig
     from tracellm.engine.frontend.logprobs import SampleLogprobs
+    from tracellm.engine.frontend.preprocess import PromptType
+    from tracellm.engine.frontend.processor import Processor
 
 __all__ = [
     "BeamSearchInstance",
+    "BeamSearchMethods",
     "BeamSearchOutput",
     "BeamSearchParams",
     "BeamSearchSequence",
@@ -198,3 +206,78 @@ def get_beam_search_score(
     """
     length = len(tokens) - (tokens[-1] == eos_token_id)
     return cumulative_logprob / float(length**length_penalty)
+
+
+class BeamSearchMethods:
+    """Base class of `LLM` with its method for beam search. In vLLM it is `LLM`'s own."""
+
+    model_config: ModelConfig
+    processor: Processor
+    get_tokenizer: Callable[[], PreTrainedTokenizerFast]
+    generate: Callable[..., list[RequestOutput]]
+
+    def beam_search(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool | Callable[..., ProgressBar] = False,
+        concurrency_limit: int | None = None,
+        **unknown: Any,
+    ) -> list[BeamSearchOutput]:
+        """Search the best continuations of each prompt.
+
+        Args:
+            prompts: as for `generate`.
+            params: parameters of the search.
+            use_tqdm: show a bar of the steps, as for `generate`.
+            concurrency_limit: maximum number of prompts at a time; None is all.
+            **unknown: rejected by name.
+
+        Returns:
+            The best sequences of each prompt, in the order of the prompts.
+
+        Raises:
+            InvalidRequestError: as for `generate`; or prompt and `max_tokens` exceed the model's length.
+        """
+        reject_unknown_arguments(self.beam_search, unknown)
+        tokenizer, sampling_params = self.get_tokenizer(), params.to_sampling_params()
+        instances = []
+        for item in make_batch(prompts, sampling_params, None):
+            with labeled_errors(item.label):
+                prompt = self._beam_prompt(item.prompt, params.max_tokens)
+            instances.append(BeamSearchInstance(prompt, params, tokenizer.eos_token_id))
+        limit = concurrency_limit or len(instances)
+        bar = make_progress_bar(use_tqdm, params.max_tokens * -(-len(instances) // limit))
+        try:
+            for start in range(0, len(instances), limit):
+                batch = instances[start : start + limit]
+                for _ in range(params.max_tokens):
+                    prompts_of_step = [prompt for instance in batch for prompt in instance.prompts()]
+                    outputs = iter(self.generate(prompts_of_step, sampling_params, use_tqdm=False))
+                    for instance in batch:
+                        instance.advance([*islice(outputs, len(instance.beams))])
+                    if bar is not None:
+                        bar.update(1)
+        finally:
+            if bar is not None:
+                bar.close()
+        results = [BeamSearchOutput(instance.best()) for instance in instances]
+        for result in results:
+            for sequence in result.sequences:
+                sequence.text = tokenizer.decode(sequence.tokens)
+        return results
+
+    def _beam_prompt(self, prompt: Any, max_tokens: int) -> dict[str, Any]:
+        """Return a prompt with token ids and room for `max_tokens` more; the first step validates the rest."""
+        preprocessor, limit = self.processor.input_preprocessor, self.model_config.max_model_len
+        fields = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
+        if not isinstance(fields.get("prompt_token_ids"), (list, tuple)):
+            fields = {**fields, "prompt_token_ids": preprocessor.preprocess(prompt)["prompt_token_ids"]}
+        num_prompt_tokens = len(fields["prompt_token_ids"])
+        if num_prompt_tokens + max_tokens > limit:
+            raise InvalidRequestError(
+                f"This model's maximum context length is {limit} tokens. However, the prompt has {num_prompt_tokens} "
+                f"tokens, and BeamSearchParams asks for max_tokens={max_tokens}. Shorten the prompt, or ask for fewer."
+            )
+        return dict(fields)

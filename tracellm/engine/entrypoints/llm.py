@@ -23,7 +23,7 @@ from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
 from tracellm.engine.config.hf_config import BUNDLED_MODEL, HfOverrides
 from tracellm.engine.config.validation import reject_unknown_arguments
-from tracellm.engine.entrypoints.beam_search import BeamSearchInstance, BeamSearchOutput, BeamSearchParams
+from tracellm.engine.entrypoints.beam_search import BeamSearchMethods
 from tracellm.engine.entrypoints.chat_utils import (
     Message,
     apply_hf_chat_template,
@@ -34,7 +34,7 @@ from tracellm.engine.entrypoints.chat_utils import (
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
 from tracellm.engine.entrypoints.pooling.methods import PoolingMethods
 from tracellm.engine.entrypoints.progress_bar import ProgressBar, make_progress_bar
-from tracellm.engine.entrypoints.prompt_batch import Params, make_batch
+from tracellm.engine.entrypoints.prompt_batch import Params, labeled_errors, make_batch
 from tracellm.engine.frontend.llm_engine import LLMEngine
 from tracellm.engine.frontend.outputs import PoolingRequestOutput, RequestOutput
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
@@ -50,7 +50,7 @@ __all__ = ["LLM"]
 logger = logging.getLogger(__name__)
 
 
-class LLM(PoolingMethods):
+class LLM(BeamSearchMethods, PoolingMethods):
     """A model for offline generation, or for pooling (pooling/methods.py); one call at a time.
 
     Args:
@@ -277,71 +277,6 @@ class LLM(PoolingMethods):
         )
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
-    def beam_search(
-        self,
-        prompts: PromptType | Sequence[PromptType],
-        params: BeamSearchParams,
-        *,
-        use_tqdm: bool | Callable[..., ProgressBar] = False,
-        concurrency_limit: int | None = None,
-        **unknown: Any,
-    ) -> list[BeamSearchOutput]:
-        """Search the best continuations of each prompt (beam_search.py).
-
-        Args:
-            prompts: as for `generate`.
-            params: parameters of the search.
-            use_tqdm: show a bar of the steps, as for `generate`.
-            concurrency_limit: maximum number of prompts at a time; None is all.
-            **unknown: rejected by name.
-
-        Returns:
-            The best sequences of each prompt, in the order of the prompts.
-
-        Raises:
-            InvalidRequestError: as for `generate`; or prompt and `max_tokens` exceed the model's length.
-        """
-        reject_unknown_arguments(self.beam_search, unknown)
-        tokenizer, sampling_params = self.get_tokenizer(), params.to_sampling_params()
-        instances = []
-        for item in make_batch(prompts, sampling_params, None):
-            with _labeled_errors(item.label):
-                prompt = self._beam_prompt(item.prompt, params.max_tokens)
-            instances.append(BeamSearchInstance(prompt, params, tokenizer.eos_token_id))
-        limit = concurrency_limit or len(instances)
-        bar = make_progress_bar(use_tqdm, params.max_tokens * -(-len(instances) // limit))
-        try:
-            for start in range(0, len(instances), limit):
-                batch = instances[start : start + limit]
-                for _ in range(params.max_tokens):
-                    outputs = iter(self.generate(list(_beam_prompts(batch)), sampling_params, use_tqdm=False))
-                    for instance in batch:
-                        instance.advance([*itertools.islice(outputs, len(instance.beams))])
-                    if bar is not None:
-                        bar.update(1)
-        finally:
-            if bar is not None:
-                bar.close()
-        results = [BeamSearchOutput(instance.best()) for instance in instances]
-        for result in results:
-            for sequence in result.sequences:
-                sequence.text = tokenizer.decode(sequence.tokens)
-        return results
-
-    def _beam_prompt(self, prompt: Any, max_tokens: int) -> dict[str, Any]:
-        """Return a prompt with token ids and room for `max_tokens` more; the first step validates the rest."""
-        preprocessor, limit = self.processor.input_preprocessor, self.model_config.max_model_len
-        fields = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
-        if not isinstance(fields.get("prompt_token_ids"), (list, tuple)):
-            fields = {**fields, "prompt_token_ids": preprocessor.preprocess(prompt)["prompt_token_ids"]}
-        num_prompt_tokens = len(fields["prompt_token_ids"])
-        if num_prompt_tokens + max_tokens > limit:
-            raise InvalidRequestError(
-                f"This model's maximum context length is {limit} tokens. However, the prompt has {num_prompt_tokens} "
-                f"tokens, and BeamSearchParams asks for max_tokens={max_tokens}. Shorten the prompt, or ask for fewer."
-            )
-        return dict(fields)
-
     def preprocess_chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
@@ -371,7 +306,7 @@ class LLM(PoolingMethods):
         preprocessor = self.processor.input_preprocessor
         prompts: list[PromptType] = []
         for index, conversation in enumerate(conversations):
-            with _labeled_errors(f"conversations[{index}]" if is_batch else ""):
+            with labeled_errors(f"conversations[{index}]" if is_batch else ""):
                 items, content_format = track_items(
                     preprocessor.mm_processor,
                     chat_template_content_format,
@@ -397,13 +332,13 @@ class LLM(PoolingMethods):
         requests: list[EngineCoreRequest] = []
         # Validate all before adding any: an engine core in another process runs a request as soon as it is added.
         for item in batch:
-            with _labeled_errors(item.label):
+            with labeled_errors(item.label):
                 requests.append(self._process_inputs(item.prompt, item.params, item.priority))
             interrupts.check()
         added: list[str] = []
         try:
             for item, request in zip(batch, requests, strict=True):
-                with _labeled_errors(item.label):
+                with labeled_errors(item.label):
                     self._add_request(request, get_prompt_text(item.prompt))
                 added.append(request.request_id)
                 interrupts.check()
@@ -447,23 +382,6 @@ class LLM(PoolingMethods):
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
         with suppress(EngineDeadError):  # the caller gets the original exception
             self.llm_engine.reset_prefix_cache()
-
-
-def _beam_prompts(batch: Sequence[BeamSearchInstance]) -> Iterator[dict[str, Any]]:
-    """Yield the prompts of the next step of several searches."""
-    for instance in batch:
-        yield from instance.prompts()
-
-
-@contextmanager
-def _labeled_errors(label: str) -> Iterator[None]:
-    """Prefix the messages of `InvalidRequestError`s raised in the block, unless the label is empty."""
-    try:
-        yield
-    except InvalidRequestError as error:
-        if not label:
-            raise
-        raise InvalidRequestError(f"{label}: {error}") from None
 
 
 def _log_errors(outputs: list[RequestOutput | PoolingRequestOutput[Any]]) -> None:

@@ -5,7 +5,8 @@ In a request's life: before all checks, in `LLM._validate_and_add_requests`.
 vLLM: in vllm/entrypoints/llm.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 from tracellm.engine.config.errors import InvalidRequestError
@@ -14,7 +15,7 @@ from tracellm.engine.frontend.preprocess import PromptType
 from tracellm.engine.pool.pooling_params import PoolingParams
 from tracellm.engine.sample.sampling_params import SamplingParams
 
-__all__ = ["BatchItem", "Params", "as_batch", "make_batch"]
+__all__ = ["BatchItem", "Params", "as_batch", "labeled_errors", "make_batch"]
 
 Params: TypeAlias = SamplingParams | PoolingParams
 
@@ -74,3 +75,14 @@ def make_batch(
         raise InvalidRequestError(f"There are {len(batch)} prompts and {len(priority)} priorities: give one for each.")
     labels = [""] if is_single else [f"prompts[{index}]" for index in range(len(batch))]
     return [BatchItem(*item) for item in zip(labels, batch, all_params, priority, strict=True)]
+
+
+@contextmanager
+def labeled_errors(label: str) -> Iterator[None]:
+    """Prefix the messages of `InvalidRequestError`s raised in the block, unless the label is empty."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if not label:
+            raise
+        raise InvalidRequestError(f"{label}: {error}") from None

@@ -115,8 +115,7 @@ class AsyncLLM(EngineClient):
         tokenizer = None if config.skip_tokenizer_init else get_tokenizer(config.tokenizer, config.truncation_side)
         self.processor = Processor(vllm_config, tokenizer)
         self.output_processor = OutputProcessor(self.processor.tokenizer, self.log_stats)
-        if endpoint is not None:
-            self.output_processor.tracer = init_tracer(TRACER_NAME, endpoint)
+        self.output_processor.tracer = init_tracer(TRACER_NAME, endpoint)
         self.engine_core = EngineCoreClient.make_async_mp_client(
             vllm_config=vllm_config,
             executor_class=executor_class or Executor.get_class(vllm_config),

@@ -56,12 +56,10 @@ class LLMEngine:
         endpoint = vllm_config.observability_config.otlp_traces_endpoint
         self.log_stats = log_stats = log_stats or endpoint is not None  # the spans have the times of the statistics
         config = self.model_config
-        skip = config.skip_tokenizer_init
-        self.tokenizer = None if skip else get_tokenizer(config.tokenizer, config.truncation_side)
+        self.tokenizer = None if config.skip_tokenizer_init else get_tokenizer(config.tokenizer, config.truncation_side)
         self.processor = Processor(vllm_config, self.tokenizer)
         self.output_processor = OutputProcessor(self.tokenizer, log_stats)
-        if endpoint is not None:
-            self.output_processor.tracer = init_tracer(TRACER_NAME, endpoint)
+        self.output_processor.tracer = init_tracer(TRACER_NAME, endpoint)
         self.engine_core = EngineCoreClient.make_client(
             multiprocess_mode=multiprocess_mode,
             asyncio_mode=False,

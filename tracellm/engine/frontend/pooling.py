@@ -26,6 +26,9 @@ class PoolingRequestState:
         self.parent_req: ParentRequest | None = None
         self.prompt_token_ids = request.prompt_token_ids
         self.max_tokens_param: int | None = None
+        self.top_p: float | None = None
+        self.temperature: float | None = None
+        self.n: int | None = None
         self.stats = RequestStateStats(arrival_time=request.arrival_time) if log_stats else None
         self.queue = queue
         self.is_prefilling = True

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from tracellm.engine.frontend.output_processor import RequestState
+    from tracellm.engine.frontend.pooling import PoolingRequestState
     from tracellm.engine.metrics.stats import IterationStats
 
 __all__ = ["TRACER_NAME", "SpanAttributes", "do_tracing", "extract_trace_context", "init_tracer"]
@@ -49,12 +50,14 @@ class SpanAttributes:
     GEN_AI_LATENCY_TIME_IN_MODEL_INFERENCE = "gen_ai.latency.time_in_model_inference"
 
 
-def init_tracer(instrumenting_module_name: str, otlp_traces_endpoint: str) -> Tracer:
-    """Return a tracer whose spans are sent to this address; the rest is sent when the program ends.
+def init_tracer(instrumenting_module_name: str, otlp_traces_endpoint: str | None) -> Tracer | None:
+    """Return a tracer whose spans are sent to this address, the last ones when the program ends; None without one.
 
     Raises:
         EngineError: OpenTelemetry is not installed, or its exporter for the protocol.
     """
+    if otlp_traces_endpoint is None:
+        return None
     exporter = get_span_exporter(otlp_traces_endpoint)
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -100,7 +103,10 @@ def extract_trace_context(headers: Mapping[str, str] | None) -> Context:
 
 
 def do_tracing(
-    tracer: Tracer, state: RequestState, trace_headers: Mapping[str, str] | None, iteration_stats: IterationStats
+    tracer: Tracer,
+    state: RequestState | PoolingRequestState,
+    trace_headers: Mapping[str, str] | None,
+    iteration_stats: IterationStats,
 ) -> None:
     """Make the span of a finished request, from its arrival until now.
 
