@@ -9,7 +9,14 @@ import os
 
 from tracellm.engine.config.errors import EngineError
 
-__all__ = ["MODELS", "OPS", "enable_v1_multiprocessing", "execute_model_timeout", "models"]
+__all__ = [
+    "MODELS",
+    "OPS",
+    "enable_responses_api_store",
+    "enable_v1_multiprocessing",
+    "execute_model_timeout",
+    "models",
+]
 
 MODELS = "TRACELLM_MODELS"
 """Name of the variable that replaces models; see `models`."""
@@ -26,9 +33,22 @@ def enable_v1_multiprocessing() -> bool:
     Raises:
         EngineError: the variable is neither 0 nor 1.
     """
-    value = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    return _is_set("VLLM_ENABLE_V1_MULTIPROCESSING")
+
+
+def enable_responses_api_store() -> bool:
+    """Return whether VLLM_ENABLE_RESPONSES_API_STORE is 1: the server then keeps responses. The default is 0.
+
+    Raises:
+        EngineError: the variable is neither 0 nor 1.
+    """
+    return _is_set("VLLM_ENABLE_RESPONSES_API_STORE")
+
+
+def _is_set(name: str) -> bool:
+    value = os.environ.get(name, "0")
     if value not in ("0", "1"):
-        raise EngineError(f"The environment variable VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, it is {value!r}.")
+        raise EngineError(f"The environment variable {name} must be 0 or 1, it is {value!r}.")
     return value == "1"
 
 

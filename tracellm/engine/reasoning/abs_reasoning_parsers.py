@@ -45,6 +45,10 @@ class ReasoningParser(ABC):
         """
 
     @abstractmethod
+    def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
+        """Return the number of an output's tokens that are reasoning, without the tokens around it."""
+
+    @abstractmethod
     def prompt_ends_reasoning(self, prompt_token_ids: Sequence[int]) -> bool:
         """Return whether the prompt leaves no reasoning to the output."""
 

@@ -37,6 +37,7 @@ class BaseThinkingReasoningParser(ReasoningParser):
                 f"{type(self).__name__} reasoning parser could not locate think start/end tokens in the tokenizer! It "
                 f"needs {self.start_token} and {self.end_token}: leave out --reasoning-parser, or choose another."
             )
+        self.start_token_id: int = start
         self.end_token_id: int = end
         self._in_reasoning = self.starts_in_reasoning
         self._awaited = [self.start_token, self.end_token] if self.starts_in_reasoning else [self.start_token]
@@ -46,6 +47,7 @@ class BaseThinkingReasoningParser(ReasoningParser):
         elif prompt.endswith(self.start_token):
             self._in_reasoning, self._awaited = True, [self.end_token]
         self._reasoned = self._in_reasoning
+        self._may_reason, self._begins_in_reasoning = bool(self._awaited), self._in_reasoning
         self._held = ""  # the end of the text, which may begin a token
 
     def extract_reasoning(self, model_output: str) -> tuple[str | None, str | None]:
@@ -71,6 +73,19 @@ class BaseThinkingReasoningParser(ReasoningParser):
         self._held = text[len(text) - held :]
         parts[self._in_reasoning] += text[: len(text) - held]
         return parts[True], parts[False]
+
+    def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
+        """Return the number of an output's tokens that are reasoning, without the start and end tokens.
+
+        vLLM 0.32 counts none for a model that reasons without the start token.
+        """
+        start = 0 if self._begins_in_reasoning else None
+        for place, token_id in enumerate(token_ids if self._may_reason else ()):
+            if token_id == self.start_token_id:
+                start = place + 1
+            elif token_id == self.end_token_id and start is not None:
+                return place - start
+        return 0 if start is None else len(token_ids) - start
 
     def prompt_ends_reasoning(self, prompt_token_ids: Sequence[int]) -> bool:
         """Return whether the prompt ends with the end token, and at most white space after it.

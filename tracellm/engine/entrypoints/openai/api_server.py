@@ -40,9 +40,11 @@ from tracellm.engine.entrypoints.openai.http_responses import add_error_handlers
 from tracellm.engine.entrypoints.openai.launcher import check_certificate, interrupt_on_signals, serve_http
 from tracellm.engine.entrypoints.openai.message_parser import ParserChoice
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
+from tracellm.engine.entrypoints.openai.responses.protocol import ResponsesRequest
 from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
 from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
+from tracellm.engine.entrypoints.openai.serving_responses import OpenAIServingResponses
 from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
 from tracellm.engine.entrypoints.openai.tokenize_protocol import (
     DetokenizeRequest,
@@ -88,6 +90,30 @@ async def create_completion(raw_request: Request) -> Response:
     request = await read_request(raw_request, CompletionRequest)
     serving = get_serving(raw_request, "openai_serving_completion", "Completions")
     return await respond(raw_request, serving.create_completion(request, raw_request))
+
+
+@router.post("/v1/responses")
+async def create_responses(raw_request: Request) -> Response:
+    """Generate the response to a text or to the items of a conversation."""
+    request = await read_request(raw_request, ResponsesRequest)
+    serving = get_serving(raw_request, "openai_serving_responses", "Responses")
+    return await respond(raw_request, serving.create_responses(request, raw_request))
+
+
+@router.get("/v1/responses/{response_id}")
+async def retrieve_responses(
+    response_id: str, raw_request: Request, starting_after: int | None = None, stream: bool | None = False
+) -> Response:
+    """Return a stored response."""
+    serving = get_serving(raw_request, "openai_serving_responses", "Responses")
+    return await respond(raw_request, serving.retrieve_responses(response_id, starting_after, stream))
+
+
+@router.post("/v1/responses/{response_id}/cancel")
+async def cancel_responses(response_id: str, raw_request: Request) -> Response:
+    """Cancel a response in the background."""
+    serving = get_serving(raw_request, "openai_serving_responses", "Responses")
+    return await respond(raw_request, serving.cancel_responses(response_id))
 
 
 @router.post("/tokenize")
@@ -295,16 +321,14 @@ async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -
     state.server_load_metrics = 0
     state.on_engine_death = lambda: None
     state.openai_serving_models = models
-    state.openai_serving_chat = state.openai_serving_completion = None
+    state.openai_serving_chat = state.openai_serving_responses = state.openai_serving_completion = None
     if "generate" in engine_client.processor.supported_tasks:
-        state.openai_serving_chat = OpenAIServingChat(
-            engine_client,
-            models,
-            args.response_role,
-            parsers=await _parsers(engine_client, args),
-            exclude_tools_when_tool_choice_none=args.exclude_tools_when_tool_choice_none,
-            **options,
-        )
+        parsing: dict[str, Any] = {
+            "parsers": await _parsers(engine_client, args),
+            "exclude_tools_when_tool_choice_none": args.exclude_tools_when_tool_choice_none,
+        }
+        state.openai_serving_chat = OpenAIServingChat(engine_client, models, args.response_role, **parsing, **options)
+        state.openai_serving_responses = OpenAIServingResponses(engine_client, models, **parsing, **options)
         state.openai_serving_completion = OpenAIServingCompletion(engine_client, models, **options)
     pooling.init_pooling_state(engine_client, state, models, options)
     state.openai_serving_tokenization = OpenAIServingTokenization(engine_client, models, **options)

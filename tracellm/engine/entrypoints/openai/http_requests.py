@@ -42,7 +42,10 @@ _MAX_COUNTS = {"opening brackets": (b"{[", 50_000), "colons": (b":", 100_000), "
 """Characters, and their maximum number. Python reads JSON in one go, and nothing else runs meanwhile: 0.1 s
 for so many lists, objects, keys or numbers, which is more than any model's request has."""
 _MAX_FIELDS = 1000
-_MAX_ITEMS = {"messages": 10_000, "logit_bias": 1 << 15, "stop_token_ids": 1 << 17, "allowed_token_ids": 1 << 18}
+_MAX_ITEMS = {
+    **{"messages": 10_000, "input": 10_000},
+    **{"logit_bias": 1 << 15, "stop_token_ids": 1 << 17, "allowed_token_ids": 1 << 18},
+}
 """Maximum items of fields; the event loop works on each item."""
 _SURROGATES = (rb"\ud", rb"\uD")
 _MAX_LOGGED_FIELDS = 100

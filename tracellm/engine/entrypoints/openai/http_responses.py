@@ -19,6 +19,7 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.datastructures import Headers
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
@@ -190,6 +191,11 @@ def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
             f"Method Not Allowed: {request.url.path[:200]} takes {allowed or 'another method'}, not {request.method}."
         )
         return json_error(create_error_response(message, HTTPStatus.METHOD_NOT_ALLOWED), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def query_error(_: Request, error: RequestValidationError) -> Response:
+        errors = [{**item, "loc": item["loc"][1:]} for item in error.errors()]  # without the word `query`
+        return json_error(_validation_error(errors))
 
     @app.exception_handler(ValueError)
     @app.exception_handler(EngineGenerateError)

@@ -7,7 +7,6 @@ Reasoning and tool calls are found in the text by `message_parser.py`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -15,9 +14,7 @@ from fastapi import Request
 from tracellm.engine.entrypoints.openai.async_utils import after_first
 from tracellm.engine.entrypoints.openai.message_parser import MessageParser, ParserChoice
 from tracellm.engine.entrypoints.openai.protocol import (
-    ChatCompletionLogProb,
     ChatCompletionLogProbs,
-    ChatCompletionLogProbsContent,
     ChatCompletionRequest,
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -27,15 +24,10 @@ from tracellm.engine.entrypoints.openai.protocol import (
     ErrorResponse,
     unix_time,
 )
-from tracellm.engine.entrypoints.openai.serving_engine import (
-    OpenAIServing,
-    clamp_prompt_logprobs,
-    decoded_token,
-    finite_logprob,
-)
+from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing, clamp_prompt_logprobs
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
 from tracellm.engine.frontend.async_llm import AsyncLLM
-from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.frontend.outputs import RequestOutput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -244,38 +236,9 @@ class OpenAIServingChat(OpenAIServing):
             prompt_token_ids=result.prompt_token_ids if request.return_token_ids else None,
         )
 
-    def _create_chat_logprobs(
-        self, request: ChatCompletionRequest, output: CompletionOutput, tokenizer: PreTrainedTokenizerFast
-    ) -> ChatCompletionLogProbs | None:
-        """Return the log probabilities of the output's tokens and of the `top_logprobs` most likely ones; -1 is all."""
-        if not request.logprobs or request.top_logprobs is None or output.logprobs is None:
-            return None
-        as_token_ids = self._as_token_ids(request.return_tokens_as_token_ids)
-        num_top = None if request.top_logprobs == -1 else request.top_logprobs
-        content = []
-        for token_id, position in zip(output.token_ids, output.logprobs, strict=True):
-            sampled = position[token_id]
-            top = []
-            for top_id, logprob in islice(position.items(), num_top):
-                text = decoded_token(top_id, logprob, tokenizer, as_token_ids)
-                top.append(ChatCompletionLogProb(token=text, logprob=finite_logprob(logprob), bytes=_utf8(text)))
-            content.append(
-                ChatCompletionLogProbsContent(
-                    token=decoded_token(token_id, sampled, tokenizer, as_token_ids),
-                    logprob=finite_logprob(sampled),
-                    bytes=None if sampled.decoded_token is None else _utf8(sampled.decoded_token),
-                    top_logprobs=top,
-                )
-            )
-        return ChatCompletionLogProbs(content=content)
-
 
 def _stream_choice(
     index: int, delta: DeltaMessage, logprobs: ChatCompletionLogProbs | None = None, **fields: Any
 ) -> ChatCompletionResponseStreamChoice:
     """Return a choice of a chunk. Unset fields are not sent; `logprobs` and `finish_reason` are, as in vLLM."""
     return ChatCompletionResponseStreamChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=None, **fields)
-
-
-def _utf8(text: str) -> list[int]:
-    return list(text.encode(errors="replace"))

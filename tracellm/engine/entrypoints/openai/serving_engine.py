@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -25,6 +26,9 @@ from tracellm.engine.entrypoints.openai.async_utils import EnginePrompt, merge_a
 from tracellm.engine.entrypoints.openai.http_responses import error_response
 from tracellm.engine.entrypoints.openai.protocol import (
     MAX_ID_LENGTH,
+    ChatCompletionLogProb,
+    ChatCompletionLogProbs,
+    ChatCompletionLogProbsContent,
     ChatCompletionRequest,
     ErrorResponse,
     PromptTokenUsageInfo,
@@ -36,7 +40,7 @@ from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModel
 from tracellm.engine.entrypoints.openai.tokenize_protocol import TokenizeChatRequest
 from tracellm.engine.frontend.async_llm import AsyncLLM
 from tracellm.engine.frontend.logprobs import Logprob, PromptLogprobs
-from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -351,6 +355,31 @@ class OpenAIServing:
             usage.prompt_tokens_details = PromptTokenUsageInfo(cached_tokens=num_cached)
         return usage
 
+    def _create_chat_logprobs(
+        self, request: ChatCompletionRequest, output: CompletionOutput, tokenizer: PreTrainedTokenizerFast
+    ) -> ChatCompletionLogProbs | None:
+        """Return the log probabilities of the output's tokens and of the `top_logprobs` most likely ones; -1 is all."""
+        if not request.logprobs or request.top_logprobs is None or output.logprobs is None:
+            return None
+        as_token_ids = self._as_token_ids(request.return_tokens_as_token_ids)
+        num_top = None if request.top_logprobs == -1 else request.top_logprobs
+        content = []
+        for token_id, position in zip(output.token_ids, output.logprobs, strict=True):
+            sampled = position[token_id]
+            top = []
+            for top_id, logprob in islice(position.items(), num_top):
+                text = decoded_token(top_id, logprob, tokenizer, as_token_ids)
+                top.append(ChatCompletionLogProb(token=text, logprob=finite_logprob(logprob), bytes=_utf8(text)))
+            content.append(
+                ChatCompletionLogProbsContent(
+                    token=decoded_token(token_id, sampled, tokenizer, as_token_ids),
+                    logprob=finite_logprob(sampled),
+                    bytes=None if sampled.decoded_token is None else _utf8(sampled.decoded_token),
+                    top_logprobs=top,
+                )
+            )
+        return ChatCompletionLogProbs(content=content)
+
 
 # -- log probabilities ------------------------------------------------------------------------------------------------
 
@@ -381,3 +410,7 @@ def decoded_token(
         return logprob.decoded_token
     assert tokenizer is not None
     return tokenizer.decode([token_id])
+
+
+def _utf8(text: str) -> list[int]:
+    return list(text.encode(errors="replace"))
