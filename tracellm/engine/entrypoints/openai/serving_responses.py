@@ -111,8 +111,8 @@ class OpenAIServingResponses(OpenAIServing):
         Raises:
             EngineDeadError: The engine has died.
         """
-        if (error := await self._check_model(request.model) or self._check_request(request)) is not None:
-            return error
+        if (refusal := await self._check_model(request.model) or self._check_request(request)) is not None:
+            return refusal
         if self.engine_client.errored:
             raise self.engine_client.dead_error
         request.store = bool(request.store) and self.enable_store  # the default is true, so no error, as in vLLM
@@ -149,8 +149,13 @@ class OpenAIServingResponses(OpenAIServing):
                 err_type=_INVALID,
                 param="previous_response_id",
             )
-        if request.previous_input_messages:
-            return create_error_response("previous_input_messages is only supported for gpt-oss: send them as `input`.")
+        for name in ("previous_input_messages", "enable_response_messages"):
+            if getattr(request, name):
+                return create_error_response(f"{name} is currently only supported for gpt-oss", param=name)
+        if (request.model_extra or {}).get("conversation") is not None:
+            return create_error_response(
+                "`conversation` is not supported: continue a response by `previous_response_id`."
+            )
         if self.store.get(request.request_id) is not None:
             return create_error_response("`request_id` is the id of a stored response: choose another, or none.")
         if request.background and self.store.num_unfinished >= _MAX_UNFINISHED:
@@ -180,7 +185,7 @@ class OpenAIServingResponses(OpenAIServing):
             chat_request.tools = None
         max_length = None
         if request.truncation == "auto":
-            max_length = max(self.max_model_len - (request.max_output_tokens or 1), 1)
+            max_length = max(self.max_model_len - (request.max_output_tokens or 0), 1)
         _, engine_prompt = await self._preprocess_chat(chat_request, tokenizer, max_length=max_length)
         max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), None)
         if request.max_output_tokens is not None:
@@ -304,10 +309,9 @@ class OpenAIServingResponses(OpenAIServing):
             stored.response.status = "failed"
             stored.response.error = ResponseError(message=error_response(error).error.message)
             if stored.events is not None:
-                event = StreamEvent(
-                    type="response.failed", sequence_number=len(stored.events), response=stored.response
-                )
-                stored.events.append(event.to_sse())
+                fields: dict[str, Any] = {"response": stored.response}
+                failed = StreamEvent(type="response.failed", sequence_number=len(stored.events), **fields)
+                stored.events.append(failed.to_sse())
         finally:
             stored.task = None
             self.store.put(stored)

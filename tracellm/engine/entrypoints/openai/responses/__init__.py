@@ -7,5 +7,5 @@
 2. `context.py` gathers the output: its items, its token counts, its status.
 3. `streaming_events.py` makes the events of a stream; `store.py` keeps responses for later requests.
 
-vLLM: vllm/entrypoints/openai/serving_responses.py; in later versions vllm/entrypoints/openai/responses/.
+vLLM: vllm/entrypoints/openai/serving_responses.py; later versions: vllm/entrypoints/openai/responses/.
 """

@@ -62,12 +62,6 @@ _SHARED_FIELDS = (
     *("include_reasoning", "parallel_tool_calls"),
 )
 """Fields with the same name and meaning in a chat request."""
-_REFUSED = {
-    "prompt": "prompt template is not supported",
-    "enable_response_messages": "enable_response_messages is currently only supported for gpt-oss",
-    "conversation": "conversation is not supported: continue a stored response with `previous_response_id`",
-}
-"""Fields for features that are not here, and the words that refuse them."""
 
 
 # -- request ----------------------------------------------------------------------------------------------------------
@@ -148,8 +142,10 @@ class ResponsesRequest(OpenAIBaseModel):
     """Id of the response, and of the request in the engine."""
     priority: int = 0
     cache_salt: str | None = None
-    previous_input_messages: list[Any] | None = None
+    previous_input_messages: Items[Any] | None = None
+    """Messages of gpt-oss; refused."""
     enable_response_messages: bool = False
+    """Return messages of gpt-oss; refused."""
     include_reasoning: bool = True
     top_k: int | None = None
     min_p: float | None = None
@@ -172,9 +168,8 @@ class ResponsesRequest(OpenAIBaseModel):
     def _check_before(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        for name, words in _REFUSED.items():
-            if data.get(name):
-                raise ValueError(words)
+        if data.get("prompt") is not None:
+            raise ValueError("prompt template is not supported")
         if data.get("background") and not data.get("store", True):
             raise ValueError("background can only be used when `store` is true")
         return data
@@ -211,7 +206,12 @@ class ResponsesRequest(OpenAIBaseModel):
         """
         fields = {name: value for name in _SHARED_FIELDS if (value := getattr(self, name)) is not None}
         if self.is_include_output_logprobs():
-            fields |= {"logprobs": True, "top_logprobs": self.top_logprobs or 0}
+            num_top = self.top_logprobs or 0
+            if num_top < -1:
+                raise InvalidRequestError(
+                    f"logprobs must be non-negative or -1, got {num_top}. (It is `top_logprobs`.)"
+                )
+            fields |= {"logprobs": True, "top_logprobs": num_top}
         if self.tools:
             fields |= {"tools": [_chat_tool(tool) for tool in self.tools], "tool_choice": self._chat_tool_choice()}
         elif self.tool_choice not in ("auto", "none"):
@@ -236,7 +236,7 @@ class ResponsesRequest(OpenAIBaseModel):
             return self.tool_choice
         name = self.tool_choice["name"]
         if name not in [tool.name for tool in self.tools]:
-            raise InvalidRequestError(f"Tool '{shorten(name)}' has not been passed in `tools`.")
+            raise InvalidRequestError(f"Tool {shorten(name)} has not been passed in `tools`.")
         return {"type": "function", "function": {"name": name}}
 
     def _response_format(self) -> dict[str, Any] | None:
@@ -412,7 +412,7 @@ class ResponsesResponse(OpenAIBaseModel):
             tools=request.tools,
             top_p=sampling_params.top_p,
             background=bool(request.background),
-            max_output_tokens=sampling_params.max_tokens,
+            max_output_tokens=sampling_params.max_tokens or 0,
             max_tool_calls=request.max_tool_calls,
             previous_response_id=request.previous_response_id,
             reasoning=request.reasoning,

@@ -78,7 +78,7 @@ def _message(label: str, item: dict[str, Any]) -> Message:
             return {"role": "assistant", "reasoning": _reasoning(label, item)}
         case "message":
             raise InvalidRequestError(f"{label}: Field required: `role` is missing.")
-    raise InvalidRequestError(f"Unsupported input item type: {shorten(kind)} ({label}).")
+    raise InvalidRequestError(f"Unsupported input item type: {str(kind)[:60]} ({label}).")
 
 
 def _content(label: str, content: Any) -> str | list[Message]:
