@@ -115,3 +115,24 @@ def test_unknown_parser() -> None:
     """A name that no parser has is an error."""
     with pytest.raises(KeyError, match="Reasoning parser 'o1' not found"):
         ReasoningParserManager.get_reasoning_parser("o1")
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "text", "counted"),
+    [
+        ("qwen3", "", "<think>one two</think>three", "one two"),
+        ("qwen3", "", "one two</think>three", ""),
+        ("qwen3", "", "zero<think>one two", "one two"),
+        ("qwen3", "", "<think>one<think>two</think>three<think>four", "one<think>two"),
+        ("qwen3", "<think>", "one two</think>three", "one two"),
+        ("qwen3", "</think>", "<think>one two</think>three", ""),
+        ("deepseek_r1", "", "one two</think>three", "one two"),
+        ("deepseek_r1", "", "<think>one two</think>three", "one two"),
+        ("deepseek_r1", "", "one two", "one two"),
+    ],
+)
+def test_tokens_of_the_reasoning_are_counted(name: str, prompt: str, text: str, counted: str) -> None:
+    """The tokens of the reasoning are counted without those around it, and it is the parser's reasoning."""
+    count = make(name, prompt).count_reasoning_tokens(TOKENIZER.encode(text, add_special_tokens=False))
+    assert count == len(TOKENIZER.encode(counted, add_special_tokens=False))
+    assert (make(name, prompt).extract_reasoning(text)[0] or "") == counted

@@ -47,7 +47,7 @@ class BaseThinkingReasoningParser(ReasoningParser):
         elif prompt.endswith(self.start_token):
             self._in_reasoning, self._awaited = True, [self.end_token]
         self._reasoned = self._in_reasoning
-        self._may_reason, self._begins_in_reasoning = bool(self._awaited), self._in_reasoning
+        self._at_first = (self._in_reasoning, tuple(self._awaited))
         self._held = ""  # the end of the text, which may begin a token
 
     def extract_reasoning(self, model_output: str) -> tuple[str | None, str | None]:
@@ -79,13 +79,16 @@ class BaseThinkingReasoningParser(ReasoningParser):
 
         vLLM 0.32 counts none for a model that reasons without the start token.
         """
-        start = 0 if self._begins_in_reasoning else None
-        for place, token_id in enumerate(token_ids if self._may_reason else ()):
-            if token_id == self.start_token_id:
-                start = place + 1
-            elif token_id == self.end_token_id and start is not None:
-                return place - start
-        return 0 if start is None else len(token_ids) - start
+        inside, awaited = self._at_first
+        ids = {self.start_token_id: self.start_token, self.end_token_id: self.end_token}
+        count = 0
+        for token_id in token_ids:
+            if ids.get(token_id) in awaited:
+                inside = token_id == self.start_token_id
+                awaited = (self.end_token,) if inside else ()
+            elif inside:
+                count += 1
+        return count
 
     def prompt_ends_reasoning(self, prompt_token_ids: Sequence[int]) -> bool:
         """Return whether the prompt ends with the end token, and at most white space after it.
