@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.app import App
+from tests.server.fake import FakeEngine
 from tests.server.process import Server
 from tests.server.test_tool_calls import AUTO, Speaker
 from tracellm.engine.config.arg_utils import EngineArgs
@@ -76,7 +77,10 @@ def test_stream(client: openai.OpenAI) -> None:
 
 def test_parse(client: openai.OpenAI) -> None:
     """A pydantic model is a format, and the client parses the answer, complete or streamed."""
+    tokenizer = FakeEngine().tokenizer
+    spaces = {token: -100 for token in range(len(tokenizer)) if tokenizer.decode([token]).isspace()}  # endless ones
     arguments: dict[str, Any] = {**GREEDY, "input": QUESTION, "text_format": Weather, "max_output_tokens": 60}
+    arguments["extra_body"] = {"logit_bias": spaces}
     parsed = client.responses.parse(**arguments)
     assert isinstance(parsed.output_parsed, Weather)
     assert parsed.status == "completed"

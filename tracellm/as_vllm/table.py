@@ -89,6 +89,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "DeltaMessage ErrorResponse ModelCard ModelList UsageInfo",
         "engine.entrypoints.openai.tokenize_protocol": "DetokenizeRequest DetokenizeResponse TokenizeRequest "
         "TokenizeResponse",
+        "engine.entrypoints.openai.responses.protocol": "ResponsesRequest ResponsesResponse ResponseUsage "
+        "InputTokensDetails OutputTokensDetails",
         "engine.entrypoints.pooling.protocol": "EmbeddingChatRequest EmbeddingCompletionRequest EmbeddingRequest "
         "EmbeddingResponse EmbeddingResponseData PoolingChatRequest PoolingCompletionRequest PoolingRequest "
         "PoolingResponse PoolingResponseData RerankDocument RerankRequest RerankResponse RerankResult RerankUsage "
@@ -106,6 +108,9 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.entrypoints.openai.serving_engine": {"engine.entrypoints.openai.serving_engine": "OpenAIServing"},
     "vllm.entrypoints.openai.serving_models": {
         "engine.entrypoints.openai.serving_models": "OpenAIServingModels BaseModelPath",
+    },
+    "vllm.entrypoints.openai.serving_responses": {
+        "engine.entrypoints.openai.serving_responses": "OpenAIServingResponses",
     },
     "vllm.entrypoints.openai.serving_tokenization": {
         "engine.entrypoints.openai.serving_tokenization": "OpenAIServingTokenization",

@@ -34,6 +34,7 @@ VLLM_MODULES = {
     "tracellm.engine.entrypoints.openai.serving_completion": "vllm.entrypoints.openai.serving_completion",
     "tracellm.engine.entrypoints.openai.serving_engine": "vllm.entrypoints.openai.serving_engine",
     "tracellm.engine.entrypoints.openai.serving_models": "vllm.entrypoints.openai.serving_models",
+    "tracellm.engine.entrypoints.openai.serving_responses": "vllm.entrypoints.openai.serving_responses",
     "tracellm.engine.entrypoints.openai.serving_tokenization": "vllm.entrypoints.openai.serving_tokenization",
     "tracellm.engine.executor.abstract": "vllm.v1.executor.abstract",
     "tracellm.engine.executor.uniproc_executor": "vllm.v1.executor.uniproc_executor",
@@ -69,6 +70,7 @@ VLLM_MODULES = {
 LATER_HOMES = {
     "vllm.entrypoints.openai.serving_chat:OpenAIServingChat": "chat_completion.serving:OpenAIServingChat",
     "vllm.entrypoints.openai.serving_completion:OpenAIServingCompletion": "completion.serving:OpenAIServingCompletion",
+    "vllm.entrypoints.openai.serving_responses:OpenAIServingResponses": "responses.serving:OpenAIServingResponses",
     "vllm.entrypoints.openai.serving_models:OpenAIServingModels": "models.serving:OpenAIServingModels",
 }
 """Classes of vLLM 0.11.1, and where later versions have them in `vllm.entrypoints.openai`."""

@@ -33,6 +33,7 @@ STEP_CHAIN = frozenset({
     "LLM.chat",
     "OpenAIServingChat.create_chat_completion",
     "OpenAIServingCompletion.create_completion",
+    "OpenAIServingResponses.create_responses",
     "AsyncLLM.generate",
     "LLMEngine.step",
     "InprocClient.get_output",

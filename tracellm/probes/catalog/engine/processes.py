@@ -182,6 +182,7 @@ _API = "entrypoints.openai.api_server:"
 _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
 _COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
+_RESPONSES = "entrypoints.openai.serving_responses:OpenAIServingResponses"
 _ENTRY = "entrypoints.launchers.api_server.entry:"
 _SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": message_attributes, "observe": _complete_sent}
 
@@ -264,6 +265,8 @@ _SERVER = (
     *plain("request", _CHAT, "chat_completion_stream_generator", "chat_completion_full_generator"),
     *plain("request", _COMPLETION, "create_completion", "completion_stream_generator"),
     *plain("step", _COMPLETION, "request_output_to_completion_response"),
+    *plain("request", _RESPONSES, "create_responses", "responses_full_generator", "responses_stream_generator"),
+    *plain("request", _RESPONSES, "_run_background_request", "retrieve_responses", "cancel_responses"),
     *plain("request", "entrypoints.openai.serving_models:OpenAIServingModels", "show_available_models"),
     *plain(
         "request",

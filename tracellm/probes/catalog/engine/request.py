@@ -146,8 +146,14 @@ _CHAT_FUNCTIONS = (
     "chat_completion_full_generator",
     "chat_completion_stream_generator",
     "create_chat_completion",
+    "create_responses",
+    "responses_full_generator",
+    "responses_stream_generator",
 )
-_CHAT_FILES = ("llm.py", "serving_chat.py", "chat_completion/serving.py")
+_CHAT_FILES = (
+    *("llm.py", "serving_chat.py", "chat_completion/serving.py"),
+    *("serving_responses.py", "responses/serving.py"),
+)
 """Files of tracellm's engine and of vLLM 0.11.1, then of later versions."""
 
 
