@@ -116,6 +116,18 @@ answer = client.chat.completions.create(
 for token in answer.choices[0].logprobs.content:
     print(*(f"{other.token!r} {math.exp(other.logprob):.1%}" for other in token.top_logprobs))
 """,
+    "python-responses": """\
+response = client.responses.create(
+    model="tiny",
+    instructions="Answer in one sentence.",
+    input="What is the capital of France?",
+    temperature=0,
+)
+print(response.status, "--", response.output_text)
+
+for event in client.responses.create(model="tiny", input="Hello", temperature=0, max_output_tokens=1, stream=True):
+    print(event.sequence_number, event.type)
+""",
     "python-error": """\
 from openai import BadRequestError
 

@@ -80,6 +80,20 @@ def test_pictures_in_a_conversation(client: openai.OpenAI, checkpoint: Path) -> 
     assert answer.usage.prompt_tokens == len(expected.prompt_token_ids)
 
 
+def test_pictures_in_a_response(client: openai.OpenAI) -> None:
+    """The same pictures as items of the Responses API give the same text and prompt."""
+    pictures = [image_part(1), image_part(2)]
+    answer = client.chat.completions.create(messages=messages(*pictures), **GREEDY)
+    parts = [{"type": "input_image", "image_url": part["image_url"]["url"]} for part in pictures]
+    items: Any = [{"role": "user", "content": [{"type": "input_text", "text": "a"}, *parts]}]
+    arguments = {name: value for name, value in GREEDY.items() if name != "max_tokens"}
+    response = client.responses.create(input=items, max_output_tokens=6, **arguments)
+    assert response.output_text == answer.choices[0].message.content
+    assert response.usage is not None
+    assert answer.usage is not None
+    assert response.usage.input_tokens == answer.usage.prompt_tokens
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [

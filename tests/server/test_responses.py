@@ -285,6 +285,12 @@ def test_refusals(app: App, fields: dict[str, Any], words: str) -> None:
     assert words in response.json()["error"]["message"]
 
 
+def test_an_invalid_query(app: App) -> None:
+    """A wrong parameter of a path is an error in OpenAI's format, too."""
+    refused = app.ask("GET", f"{PATH}/resp_1?stream=true&starting_after=now")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "starting_after")
+
+
 def test_tools_without_a_parser(runner: asyncio.Runner, speaker: Speaker) -> None:
     """Tools to choose from need a parser, as in a chat request; vLLM returns the call as text."""
     response = App.make(runner, speaker).post(PATH, {"input": "Hello", "tools": TOOLS})
