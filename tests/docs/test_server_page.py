@@ -80,7 +80,8 @@ def test_the_page_names_every_path(lang: Language) -> None:
     """The page's table has every path of the server."""
     table = MADE.sub("", page(lang))
     for path in PATHS:
-        assert f"{path.replace('{model_name:path}', 'NAME')}`" in table
+        shown = path.replace("{model_name:path}", "NAME").replace("{response_id}", "ID")
+        assert f"{shown}`" in table
 
 
 # -- the explained run -------------------------------------------------------------------------------------------------

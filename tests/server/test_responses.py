@@ -246,14 +246,15 @@ def test_invalid_items(item: dict[str, Any], words: str) -> None:
     assert words in str(raised.value)
 
 
-def test_chat_requests(app: App) -> None:
+def test_chat_requests() -> None:
     """Parameters, formats, tools and efforts are those of a chat request with the same meaning."""
     schema = {"type": "object", "properties": {}}
-    request = ResponsesRequest(
-        input="Hello", temperature=0.5, top_p=0.9, seed=3, stop=["a"], max_output_tokens=7, tools=TOOLS,
-        text={"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}},
-        include=["message.output_text.logprobs"], top_logprobs=2, reasoning={"effort": "none"},
-    )  # fmt: skip
+    body = {
+        **{"input": "Hello", "temperature": 0.5, "top_p": 0.9, "seed": 3, "stop": ["a"], "max_output_tokens": 7},
+        **{"tools": TOOLS, "text": {"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}}},
+        **{"include": ["message.output_text.logprobs"], "top_logprobs": 2, "reasoning": {"effort": "none"}},
+    }
+    request = ResponsesRequest.model_validate(body)
     chat = request.to_chat_request([{"role": "user", "content": "Hello"}])
     params = chat.to_sampling_params(7, {})
     assert (params.temperature, params.top_p, params.seed, params.stop) == (0.5, 0.9, 3, ["a"])
