@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracellm.probes.catalog.engine.candidates import candidates_json
+from tracellm.probes.catalog.engine.runner import likeliest, token_ids
 from tracellm.probes.catalog.entries import argument, gives, ours_only
 from tracellm.probes.context.call_context import state
 from tracellm.trace import names
@@ -55,14 +56,13 @@ def capture_mask(grammar_output: Any) -> Any:
     chances = logits.float().softmax(dim=-1)
     left = chances * torch.from_numpy(bits).to(chances.device)  # a forbidden token has probability 0
     first = chances.max(dim=-1)
-    best = left.topk(min(ALLOWED, logits.shape[1]), dim=-1)
     return {
         "requests": request_ids,
         "allowed": bits.sum(axis=1).tolist(),
         "vocabulary": logits.shape[1],
         "share": left.sum(dim=-1).tolist(),
         "first": (first.values.tolist(), first.indices.tolist()),
-        "best": (best.values.tolist(), best.indices.tolist()),
+        "best": likeliest(left, ALLOWED),
     }
 
 
@@ -84,7 +84,7 @@ def grammar_attributes(facts: Any, sampled: Sequence[str], decode: Callable[[int
     if not rows.keys() & set(sampled):
         return {}
     of = [rows.get(request_id) for request_id in sampled]
-    (first_chances, first_ids), (chances, ids) = facts["first"], facts["best"]
+    (first_chances, first_ids), chances, ids = facts["first"], facts["best"][0], token_ids(facts["best"])
     counts = [min(ALLOWED, count) for count in facts["allowed"]]
     listed = candidates_json(
         (

@@ -226,7 +226,7 @@ def probabilities(logits: Any, tokens: Any) -> dict[str, Any]:
 
 
 Likeliest = tuple[list[list[float]], list[list[int]] | None, list[list[int]]]
-"""The five greatest probabilities of each row.
+"""The greatest probabilities of each row.
 
 1. The probabilities, greatest first.
 2. The groups of neighbours they are in; None if 3 has token ids.
@@ -249,8 +249,8 @@ def token_ids(of: Likeliest) -> list[list[int]]:
     ]
 
 
-def likeliest(of: Any) -> Likeliest:
-    """Return the five greatest of each row of [rows, vocabulary].
+def likeliest(of: Any, most: int = CANDIDATES) -> Likeliest:
+    """Return the `most` greatest of each row of [rows, vocabulary].
 
     The maximum of each group of 64 neighbours is fast to find, and the five groups with the greatest maxima hold the
     five greatest. This takes half the time of `topk` over 32 rows of 4096, and a sixth over large vocabularies.
@@ -258,8 +258,8 @@ def likeliest(of: Any) -> Likeliest:
     import torch
 
     rows, vocabulary = of.shape
-    count = min(CANDIDATES, vocabulary)
-    too_few = rows * vocabulary < _MIN_NUMBERS or vocabulary < CANDIDATES * _NEIGHBOURS
+    count = min(most, vocabulary)
+    too_few = rows * vocabulary < _MIN_NUMBERS or vocabulary < most * _NEIGHBOURS
     if too_few or vocabulary % _NEIGHBOURS or not of.is_cpu:
         values, ids = of.topk(count, dim=-1)
         return values.tolist(), None, ids.tolist()
