@@ -351,7 +351,13 @@ class SamplingRequest(OpenAIBaseModel):
         self.structured_outputs = {"json": schema, "whitespace_pattern": " ?"}
 
     def to_beam_search_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> BeamSearchParams:
-        """Convert these fields to the parameters of a beam search."""
+        """Convert these fields to the parameters of a beam search.
+
+        Raises:
+            InvalidRequestError: The width is not positive.
+        """
+        if self.num_choices < 1:
+            raise InvalidRequestError(f"n must be at least 1, got {self.num_choices}.")
         temperature = default_sampling_params.get("temperature", 1.0) if self.temperature is None else self.temperature
         return BeamSearchParams(
             beam_width=self.num_choices,
