@@ -137,6 +137,25 @@ def test_log_probabilities(client: openai.OpenAI) -> None:
     assert [token.token for token in tokens] == [token.token for token in expected]
 
 
+def test_log_probabilities_to_the_end(client: openai.OpenAI) -> None:
+    """The response of a stream has the log probabilities of the complete one, with that of the last token."""
+    arguments: dict[str, Any] = {**GREEDY, "input": "What is the capital of France?"}
+    arguments |= {"include": ["message.output_text.logprobs"]}
+    with client.responses.stream(**arguments) as stream:
+        streamed = stream.get_final_response()
+    response = client.responses.create(**arguments)
+    assert response.status == streamed.status == "completed"
+    assert response.usage is not None
+    found = []
+    for (item,) in (response.output, streamed.output):
+        assert item.type == "message"
+        assert item.content[0].type == "output_text"
+        assert item.content[0].logprobs is not None
+        found.append([token.token for token in item.content[0].logprobs])
+    assert found[0] == found[1]
+    assert len(found[0]) == response.usage.output_tokens
+
+
 def test_background(client: openai.OpenAI) -> None:
     """A response in the background is retrieved when it is done, and a long one is cancelled."""
     response = client.responses.create(**GREEDY, input=QUESTION, max_output_tokens=4, background=True)

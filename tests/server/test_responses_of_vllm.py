@@ -30,7 +30,7 @@ DIFFERENT = {
     "text format of XML": "Input should be 'text', 'json_object' or 'json_schema'",
     "no schema": "Field required: a format of type json_schema has a `schema`",
     "an unknown tool": "Input should be 'function'",
-    "a schema that is none": "Invalid type: shape",  # vLLM does not say what is invalid
+    "a schema that is none": "Invalid type: shape",  # vLLM names no field
     "a tool without a name": "Field required: `tools[0].name` is missing",
 }
 """Words that differ on purpose."""

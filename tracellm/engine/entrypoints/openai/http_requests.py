@@ -43,8 +43,11 @@ _MAX_COUNTS = {"opening brackets": (b"{[", 50_000), "colons": (b":", 100_000), "
 for so many lists, objects, keys or numbers, which is more than any model's request has."""
 _MAX_FIELDS = 1000
 _MAX_ITEMS = {
-    **{"messages": 10_000, "input": 10_000},
-    **{"logit_bias": 1 << 15, "stop_token_ids": 1 << 17, "allowed_token_ids": 1 << 18},
+    "messages": 10_000,
+    "input": 10_000,
+    "logit_bias": 1 << 15,
+    "stop_token_ids": 1 << 17,
+    "allowed_token_ids": 1 << 18,
 }
 """Maximum items of fields; the event loop works on each item."""
 _SURROGATES = (rb"\ud", rb"\uD")

@@ -3,8 +3,9 @@
 `http_requests.py` validates a request's body against these models before a serving class handles it. Validation covers
 the types of JSON, where `"5"` passes for 5, as in vLLM. `SamplingParams` then checks the values.
 
-vLLM: vllm/entrypoints/openai/protocol.py. Those of pooling models are in pooling/protocol.py, those of `/tokenize`
-in tokenize_protocol.py. Left out: audio, the Responses API, prompt embeddings. Fields for audio in responses exist and
+Models of other routes are in tokenize_protocol.py, tool_protocol.py, responses/protocol.py and ../pooling/protocol.py.
+
+vLLM: vllm/entrypoints/openai/protocol.py. Left out: audio, prompt embeddings. Fields for audio in responses exist and
 stay empty.
 """
 

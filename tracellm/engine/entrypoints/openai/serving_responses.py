@@ -252,7 +252,7 @@ class OpenAIServingResponses(OpenAIServing):
             if work.request.background:
                 raise
             body = error_response(error).error
-            # OpenAI's event, and in `error` what its client raises
+            # OpenAI's event; its client raises an error if there is a field `error`
             fields = {"code": str(body.code), "message": body.message, "param": body.param}
             yield processor.event("error", **fields, error=body).to_sse()
         finally:

@@ -110,9 +110,10 @@ class StreamingEventProcessor:
                 part = ResponseReasoningText(text=text)
                 yield self.event("response.reasoning_text.done", **place, text=text)
             else:
-                part = ResponseOutputText(text=text, logprobs=self._logprobs or None)
+                logprobs = self._logprobs + self._waiting_logprobs  # the last token may have no text
+                self._logprobs, self._waiting_logprobs = [], []
+                part = ResponseOutputText(text=text, logprobs=logprobs or None)
                 yield self.event("response.output_text.done", **place, text=text, logprobs=[])
-                self._logprobs = []
             yield self.event("response.content_part.done", **place, part=part)
             done = item.model_copy(update={"content": [part], "status": status})
         yield self.event("response.output_item.done", output_index=place["output_index"], item=done)
