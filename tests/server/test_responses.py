@@ -23,8 +23,8 @@ TOOLS = [
     {"type": "function", "name": "get_time", "parameters": {"type": "object"}},
 ]
 TEMPLATE = (
-    "{% for m in messages %}[{{ m.role }}: {{ m.reasoning }}{{ m.content }}{% for c in m.tool_calls or [] %}"
-    "{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}]{% endfor %}"
+    "{% for m in messages %}[{{ m.role }}: {{ m.reasoning }}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}]{% endfor %}"
 )
 
 

@@ -137,6 +137,12 @@ def test_log_probabilities(client: openai.OpenAI) -> None:
     assert [token.token for token in tokens] == [token.token for token in expected]
 
 
+def tokens_of(response: Any) -> list[str]:
+    """Return the tokens of a response's only message that have log probabilities."""
+    ((part,),) = [item.content for item in response.output]
+    return [token.token for token in part.logprobs]
+
+
 def test_log_probabilities_to_the_end(client: openai.OpenAI) -> None:
     """The response of a stream has the log probabilities of the complete one, with that of the last token."""
     arguments: dict[str, Any] = {**GREEDY, "input": "What is the capital of France?"}
@@ -146,14 +152,9 @@ def test_log_probabilities_to_the_end(client: openai.OpenAI) -> None:
     response = client.responses.create(**arguments)
     assert response.status == streamed.status == "completed"
     assert response.usage is not None
-    found = []
-    for (item,) in (response.output, streamed.output):
-        assert item.type == "message"
-        assert item.content[0].type == "output_text"
-        assert item.content[0].logprobs is not None
-        found.append([token.token for token in item.content[0].logprobs])
-    assert found[0] == found[1]
-    assert len(found[0]) == response.usage.output_tokens
+    complete, again = tokens_of(response), tokens_of(streamed)
+    assert complete == again
+    assert len(complete) == response.usage.output_tokens
 
 
 def test_background(client: openai.OpenAI) -> None:
