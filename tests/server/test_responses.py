@@ -24,7 +24,8 @@ TOOLS = [
 ]
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}: {{ m.reasoning }}{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}]{% endfor %}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}]"
+    "{% endfor %}"
 )
 
 
