@@ -17,7 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from .train import save
 
-__all__ = ["widen"]
+__all__ = ["narrow", "widen"]
 
 
 def _heads(weight: torch.Tensor, head_dim: int, new_head_dim: int) -> torch.Tensor:
@@ -53,6 +53,35 @@ def widen(model: Qwen2ForCausalLM, head_dim: int) -> Qwen2ForCausalLM:
         weights[name] = weight
     wide.load_state_dict(weights)
     return wide
+
+
+@torch.no_grad()
+def narrow(model: Qwen2ForCausalLM, head_dim: int) -> Qwen2ForCausalLM:
+    """Return the float32 model with head size `head_dim` that `widen` made into `model`."""
+    wide = model.config
+    wide_head_dim = wide.hidden_size // wide.num_attention_heads
+    size = head_dim * wide.num_attention_heads
+    ratio = wide.hidden_size / size
+    config = Qwen2Config.from_dict(wide.to_dict() | {"hidden_size": size, "rms_norm_eps": wide.rms_norm_eps * ratio})
+    config.rope_parameters = {"rope_type": "default", "rope_theta": wide.rope_parameters["rope_theta"] ** (1 / ratio)}
+    half = torch.arange(wide_head_dim) % (wide_head_dim // 2) < head_dim // 2
+    weights = {}
+    for name, weight in model.float().state_dict().items():
+        if ".self_attn." in name and "o_proj" not in name:
+            weight = weight[half.repeat(len(weight) // wide_head_dim)]
+            weight = weight / ratio**0.5 if "q_proj" in name else weight
+            weight = weight[:, :size] if weight.ndim == 2 else weight
+        elif "o_proj" in name:
+            weight = weight[:size, half.repeat(weight.shape[1] // wide_head_dim)]
+        elif "down_proj" in name:
+            weight = weight[:size]
+        else:
+            weight = weight[..., :size]
+            weight = weight * ratio**0.5 if "norm" in name else weight
+        weights[name] = weight.contiguous()
+    small = Qwen2ForCausalLM(config)
+    small.load_state_dict(weights)
+    return small
 
 
 def main() -> None:

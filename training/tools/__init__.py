@@ -1,0 +1,1 @@
+"""Training of the bundled model that calls tools: see README.md."""
