@@ -12,16 +12,20 @@ from tracellm.as_vllm.table import HOMES
 DOCUMENTS_ONLY = {("vllm", "AsyncLLM")}
 """Names that the documents import, but no vLLM has in that module."""
 
+_SERVING = ("chat", "completion", "embedding", "engine", "models", "pooling", "responses", "score")
 MOVED_SINCE = {
     ("vllm.inputs", "TokenInputs"),
     ("vllm.sampling_params", "GuidedDecodingParams"),
     ("vllm.v1.attention.backends.utils", "AttentionMetadataBuilder"),
+    ("vllm.beam_search", None),
+    *(("vllm.model_executor.layers.pooler", name) for name in ("AllPool", "CLSPool", "LastPool", "MeanPool")),
+    *(("vllm.model_executor.layers.pooler", name) for name in ("DispatchPooler", "EmbeddingPoolerHead", "Pooler")),
     *(
         (module, None)
         for module in (
             *("vllm.inputs.data", "vllm.inputs.preprocess", "vllm.attention.layer", "vllm.v1.engine.processor"),
             "vllm.attention.backends.abstract",
-            *(f"vllm.entrypoints.openai.serving_{one}" for one in ("chat", "completion", "engine", "models")),
+            *(f"vllm.entrypoints.openai.serving_{one}" for one in _SERVING),
             *("vllm.entrypoints.openai.serving_tokenization", "vllm.entrypoints.openai.protocol"),
         )
     ),

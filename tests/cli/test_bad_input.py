@@ -62,7 +62,7 @@ REFUSED = {
     "show what of a run": (["show", "folder"], "give the part of folder to show"),
     "show what else": (
         ["show", "folder", "colours"],
-        "cannot show 'colours': give sequence, tree, steps, step N or workers",
+        "cannot show 'colours': give sequence, tree, requests, steps, step N or workers",
     ),
     "show which step": (["show", "folder", "step"], "give the number of the step, as in `tracellm show step 3`"),
     "show too much": (["show", "folder", "folder", "tree"], "'folder' is too many"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.engine.watch import is_idle
 from tracellm import LLM, RequestOutput, SamplingParams
-from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.frontend.outputs import CompletionOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.metrics.stats import IterationStats
@@ -170,7 +170,7 @@ def test_an_error_in_a_step_drops_all_children(llm, monkeypatch):
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_model_forward", fail)
-        with pytest.raises(MemoryError):
+        with pytest.raises(EngineError, match="no memory for a step"):
             llm.generate([PROMPT, "b"], drawn(n=2))
     assert is_idle(llm)
 
