@@ -218,7 +218,7 @@ def test_a_failing_step_leaves_the_engine_usable(llm, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_model_forward", fail)
-        with pytest.raises(EngineError, match="There is no memory for a step of [0-9]+ tokens"):
+        with pytest.raises(EngineError, match=r"There is no memory for a step of [0-9]+ tokens"):
             llm.generate([prompt, prompt], GREEDY)
     assert is_idle(llm)
     assert [output.outputs[0].token_ids for output in llm.generate([prompt, "x", prompt], GREEDY)][::2] == [
