@@ -35,7 +35,7 @@ def test_sequences_equal_vllms(tiny: LLM, case: dict[str, Any]) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("width", [2, 5])
 def test_sequences_equal_transformers(width: int) -> None:
-    """Of a random model, sequences of equal length are those that transformers finds, with the same sums."""
+    """Sequences of equal length, by a random model, are those that transformers finds, with the same sums."""
     folder = FIXTURES / "tiny-random-qwen2"
     llm = LLM(str(folder), dtype="float32", max_model_len=64, num_gpu_blocks_override=128)
     prompt, steps = [11, 25, 33, 47], 6

@@ -145,7 +145,7 @@ def test_without_text(tmp_path: Path) -> None:
 
 
 def test_its_kind_in_otlp(tmp_path: Path) -> None:
-    """In OTLP the kind is 2, SERVER; in the trace on disk, too."""
+    """The kind is 2, SERVER, in OTLP and in the trace on disk."""
     span = http_span(tmp_path, "/plain")
     assert otlp.kind_number(span.attributes) == 2
     [line] = [line for file in (tmp_path / "trace").iterdir() for line in file.read_text().splitlines()]

@@ -94,7 +94,7 @@ def test_the_list_has_every_request(trace: Trace, lang: str) -> None:
 
 
 def test_a_scripts_requests_are_listed() -> None:
-    """In a run without a server, the list has the requests themselves."""
+    """The list of a run without a server has the requests themselves."""
     listed = requests_list(Trace(a_run()), "en", 100)
     assert [line.split("Request ")[1] for line in listed.splitlines() if "Request " in line] == ["0", "1"]
 

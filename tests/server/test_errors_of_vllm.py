@@ -101,5 +101,5 @@ def test_an_error_is_that_of_vllm(app: App, case: dict[str, Any]) -> None:
 
 
 def test_each_difference_is_one(app: App) -> None:
-    """What is listed as different is recorded, so a case that is gone leaves no exception behind."""
+    """Every case that is listed as different is among the recorded ones."""
     assert {*DIFFERENT, *OTHER_TYPES} <= {case["name"] for case in RECORDED}

@@ -133,5 +133,5 @@ def test_openai_client(server: tuple[str, App]) -> None:
 
 
 def test_each_difference_is_one() -> None:
-    """What is listed as different is recorded, so a case that is gone leaves no exception behind."""
+    """Every case that is listed as different is among the recorded ones."""
     assert {*DIFFERENT} <= {case["name"] for case in RECORDED}

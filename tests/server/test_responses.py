@@ -170,7 +170,7 @@ def test_nothing_is_stored(app: App, runner: asyncio.Runner, monkeypatch: pytest
 
 
 def test_bounds_of_the_store(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of too many responses, or too large ones, the oldest are not found any more."""
+    """The store drops the oldest responses when there are too many, or too large ones."""
     app.engine.answer = "Hi."
     monkeypatch.setattr(ResponseStore, "MAX_RESPONSES", 3)
     ids = [app.post(PATH, {"input": "Hello"}).json()["id"] for _ in range(5)]
@@ -281,7 +281,7 @@ def test_chat_requests() -> None:
     ],
 )
 def test_refusals(app: App, fields: dict[str, Any], words: str) -> None:
-    """What the server cannot do is refused by name, and not ignored."""
+    """A field for a feature that the server lacks is refused by name, and not ignored."""
     response = app.post(PATH, {"input": "Hello"} | fields)
     assert response.status_code == 400
     assert words in response.json()["error"]["message"]
@@ -301,7 +301,7 @@ def test_tools_without_a_parser(runner: asyncio.Runner, speaker: Speaker) -> Non
 
 
 def test_truncation(app: App) -> None:
-    """With `truncation` auto the last tokens of a long conversation stay, and room for the answer."""
+    """`truncation` auto keeps the last tokens of a long conversation, and room for the answer."""
     app.engine.answer = "Hi."
     limit = app.engine.model_config.max_model_len
     body = {"input": "a " * 300 + "the end", "truncation": "auto", "max_output_tokens": 5}

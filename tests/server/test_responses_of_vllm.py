@@ -131,7 +131,7 @@ def test_an_answer_is_that_of_vllm(app: App, stored: str, case: dict[str, Any]) 
 
 
 def test_each_difference_is_one() -> None:
-    """What is listed as different is recorded, so a case that is gone leaves no exception behind."""
+    """Every case that is listed as different is among the recorded ones."""
     assert {*DIFFERENT, *OTHER_TYPES} <= {case["name"] for case in RECORDED}
 
 

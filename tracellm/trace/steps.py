@@ -99,7 +99,7 @@ class GrammarMask(msgspec.Struct, frozen=True, gc=False):
     num_allowed: int
     share: float
     listed: str
-    """As recorded: JSON, parsed on access."""
+    """JSON as it was recorded, parsed on access."""
 
     @property
     def likeliest(self) -> tuple[int, str, float] | None:

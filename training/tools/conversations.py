@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Toolbox:
-    """What a request offers.
+    """Tools of a conversation.
 
     Attributes:
         sent: the tools as a client sends them, with others that no request needs.

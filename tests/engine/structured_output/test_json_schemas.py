@@ -142,7 +142,7 @@ def test_what_is_not_supported_for_names_is_refused(backend: GuidanceBackend, na
 
 
 def test_no_name_is_allowed(backend: GuidanceBackend) -> None:
-    """Where no name meets the condition, or no value may be there, only the empty object is left."""
+    """Only the empty object is left if no name meets the condition, or if no value is allowed."""
     several: list[dict[str, Any]] = [
         {"propertyNames": False},
         {"propertyNames": {"enum": []}},

@@ -54,11 +54,11 @@ class BeamSearchParams:
     ignore_eos: bool = False
     """Continue after the end-of-sequence token."""
     temperature: float = 0.0
-    """As in vLLM, a random token is a further candidate; the log probabilities are those at temperature 1."""
+    """Temperature at which one more candidate is drawn, as in vLLM; the sums are of log probabilities at temperature 1."""
     length_penalty: float = 1.0
     """Power of a sequence's length that its sum of log probabilities is divided by; above 1 prefers long ones."""
     include_stop_str_in_output: bool = False
-    """In the server: keep the end-of-sequence token in `token_ids`."""
+    """Keep the end-of-sequence token in `token_ids` of the server's responses."""
 
     def to_sampling_params(self) -> SamplingParams:
         """Return the parameters of the request for a beam's next token.
@@ -84,7 +84,7 @@ class BeamSearchSequence:
 
     tokens: list[int]
     logprobs: SampleLogprobs
-    """For each generated token, those of all candidates."""
+    """Log probabilities of all candidates, for each generated token."""
     lora_request: None = None
     cum_logprob: float = 0.0
     """Sum of the generated tokens' log probabilities."""

@@ -265,7 +265,7 @@ class SamplingRequest(OpenAIBaseModel):
     use_beam_search: bool = False
     """Search the `n` best outputs; of the sampling fields, only `temperature` and `ignore_eos` then have an effect."""
     length_penalty: float = 1.0
-    """Of beam search: power of the length that a sum of log probabilities is divided by."""
+    """Power of the length that a beam's sum of log probabilities is divided by."""
 
     # Features of vLLM that tracellm lacks; only values that request nothing are accepted.
     best_of: int | None = None

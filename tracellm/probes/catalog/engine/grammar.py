@@ -22,7 +22,7 @@ ALLOWED = 8
 """Likeliest allowed tokens that are recorded."""
 
 _copied = threading.local()
-"""Of this thread until `apply_grammar_bitmask` returns: `rows`, the copied logits, and the requests in them."""
+"""State of a thread until `apply_grammar_bitmask` returns: `rows`, the copied logits, and the requests in them."""
 
 
 def _before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ _SERVER_FAILED = 500
 
 
 class _Exchange:
-    """What passed between an application and its client; `send` and `receive` replace those of ASGI."""
+    """Messages between an application and its client; `send` and `receive` replace those of ASGI."""
 
     __slots__ = ("_receive", "_send", "body", "client_left", "complete", "request_id", "status")
 
