@@ -5,7 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,9 @@ from tracellm.report.texts import text
 __all__ = ["Recorded", "compare", "record"]
 
 _TIMEOUT_SECONDS = 180.0
+_MAX_TRACE_BYTES = 30_000_000
+"""Size of a trace that only an endless loop reaches; those of the labs' scripts have some megabytes."""
+_POLL_SECONDS = 0.5
 _TRACEBACK_LINES = 12
 
 
@@ -26,7 +32,7 @@ class Recorded:
     path: Path
     """The run folder."""
     status: int
-    """Exit status of the script; -1 if it did not end in time."""
+    """Exit status of the script; -1 if it did not end."""
     error: str
     """Last line of stderr if the script failed."""
     traceback: str = ""
@@ -59,21 +65,33 @@ def record(script: Path, out: Path, lang: str, *, folder: Path | None = None, ca
     if folder is not None:
         environment[VARIABLE] = str(folder.resolve())
     command = [sys.executable, "-m", "tracellm", "run", "--explain", "--quiet", "--lang", lang, "--out", str(out)]
-    try:
-        done = subprocess.run(
-            [*command, str(script), *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return Recorded(out, -1, text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}"))
-    lines = done.stderr.strip().splitlines()
-    if done.returncode == 0 or not lines:
-        return Recorded(out, done.returncode, "")
-    return Recorded(out, done.returncode, lines[-1], "\n".join(lines[-_TRACEBACK_LINES:]))
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr,
+        subprocess.Popen(
+            [*command, str(script), *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=stderr
+        ) as process,
+    ):
+        while process.poll() is None:
+            error = ""
+            if time.monotonic() - started > _TIMEOUT_SECONDS:
+                error = text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}")
+            elif _size(out / "trace") > _MAX_TRACE_BYTES:
+                error = text(lang, "lab.ended_size", detail=f"{_MAX_TRACE_BYTES / 1e6:.0f}")
+            if error:
+                process.kill()
+                return Recorded(out, -1, error)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_SECONDS)
+        stderr.seek(0)
+        lines = stderr.read().strip().splitlines()
+    if process.returncode == 0 or not lines:
+        return Recorded(out, process.returncode, "")
+    return Recorded(out, process.returncode, lines[-1], "\n".join(lines[-_TRACEBACK_LINES:]))
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*"))
 
 
 def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:
