@@ -24,7 +24,7 @@ from typing import Any
 from tracellm.cli.app import parse
 from tracellm.engine.config.libraries import import_libraries
 from tracellm.report.diff import diff_parts
-from tracellm.report.facts.workers import worker_groups
+from tracellm.report.facts.workers.groups import worker_groups
 from tracellm.report.texts import LANGUAGES, Language
 from tracellm.report.wording.blocks import plain
 from tracellm.report.workers import parts_blocks

@@ -9,7 +9,7 @@ from tracellm import LLM, SamplingParams
 from tracellm.probes.recording import Recording
 from tracellm.report.facts.invariants import check_invariants
 from tracellm.report.facts.process_messages import crossings
-from tracellm.report.facts.workers import KINDS, worker_groups
+from tracellm.report.facts.workers.groups import KINDS, worker_groups
 from tracellm.trace import names
 from tracellm.trace.model import Message
 from tracellm.trace.run_folder import RunFolder

@@ -19,8 +19,8 @@ from tracellm import LLM, SamplingParams
 from tracellm.probes.catalog import CATALOG
 from tracellm.report.diagram.key_calls import ITEM_CALLS
 from tracellm.report.diagram.sequence import sequence_diagram
-from tracellm.report.facts.item_uses import ItemUse, item_uses
-from tracellm.report.facts.items import Item, read_items
+from tracellm.report.facts.items.item import Item, read_items
+from tracellm.report.facts.items.uses import ItemUse, item_uses
 from tracellm.report.facts.requests import RequestFacts, requests
 from tracellm.report.html import report_html
 from tracellm.report.step_text import step_text

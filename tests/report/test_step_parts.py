@@ -7,7 +7,7 @@ import pytest
 from tests.report.processes import served, sync_run
 from tests.report.traces import Calls
 from tracellm.report.facts.recording_time import recording_by_step
-from tracellm.report.facts.step_parts import output_times, parts_by_step
+from tracellm.report.facts.steps.parts import output_times, parts_by_step
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.report.synthetic import a_run, a_run_folder
-from tracellm.report.facts.workers import KINDS, WorkerGroup, worker_groups
+from tracellm.report.facts.workers.groups import KINDS, WorkerGroup, worker_groups
 from tracellm.report.html import report_html
 from tracellm.report.texts import LANGUAGES
 from tracellm.report.wording.changes import changes

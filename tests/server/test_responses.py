@@ -424,7 +424,7 @@ def test_failing_in_the_background(slow_app: App) -> None:
 
 def test_too_many_in_the_background(slow_app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Responses in progress are never dropped from the store; too many are refused."""
-    module = "tracellm.engine.entrypoints.openai.serving_responses"
+    module = "tracellm.engine.entrypoints.openai.responses.serving"
     monkeypatch.setattr(f"{module}._MAX_UNFINISHED", 2)
     monkeypatch.setattr(ResponseStore, "MAX_RESPONSES", 1)
     slow_app.engine.stalls_after = 1

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.record_picture_tokens import PROMPTS, make_vllms_checkpoint
 from tests.real_vllm import in_vllm, require_vllm
-from tracellm.report.facts.items import read_items
+from tracellm.report.facts.items.item import read_items
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 

@@ -13,7 +13,7 @@ from scripts.vllm_runs import ROOT
 from tests.real_vllm import in_vllm, vllm_version
 from tests.vllm.workers_work import MODEL, PARAMS, PROMPTS
 from tracellm import LLM, SamplingParams
-from tracellm.report.facts.workers import worker_groups
+from tracellm.report.facts.workers.groups import worker_groups
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder

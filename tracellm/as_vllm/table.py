@@ -87,7 +87,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.entrypoints.openai.protocol": "ChatCompletionRequest ChatCompletionResponse "
         "ChatCompletionStreamResponse ChatMessage CompletionRequest CompletionResponse CompletionStreamResponse "
         "DeltaMessage ErrorResponse ModelCard ModelList UsageInfo",
-        "engine.entrypoints.openai.tokenize_protocol": "DetokenizeRequest DetokenizeResponse TokenizeRequest "
+        "engine.entrypoints.openai.tokenize.protocol": "DetokenizeRequest DetokenizeResponse TokenizeRequest "
         "TokenizeResponse",
         "engine.entrypoints.openai.responses.protocol": "ResponsesRequest ResponsesResponse ResponseUsage "
         "InputTokensDetails OutputTokensDetails",
@@ -110,10 +110,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.entrypoints.openai.serving_models": "OpenAIServingModels BaseModelPath",
     },
     "vllm.entrypoints.openai.serving_responses": {
-        "engine.entrypoints.openai.serving_responses": "OpenAIServingResponses",
+        "engine.entrypoints.openai.responses.serving": "OpenAIServingResponses",
     },
     "vllm.entrypoints.openai.serving_tokenization": {
-        "engine.entrypoints.openai.serving_tokenization": "OpenAIServingTokenization",
+        "engine.entrypoints.openai.tokenize.serving": "OpenAIServingTokenization",
     },
     # the engine, front half
     "vllm.engine.arg_utils": {"as_vllm.definitions": "EngineArgs AsyncEngineArgs"},

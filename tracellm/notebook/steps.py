@@ -15,8 +15,8 @@ from typing import Any, overload
 from tracellm.notebook.text import Text
 from tracellm.report.facts.engines import engines
 from tracellm.report.facts.requests import RequestFacts
-from tracellm.report.facts.step_parts import parts_by_step
-from tracellm.report.facts.step_states import StepState, StepStates
+from tracellm.report.facts.steps.parts import parts_by_step
+from tracellm.report.facts.steps.states import StepState, StepStates
 from tracellm.report.step_text import step_text
 from tracellm.report.texts import Language
 from tracellm.report.wording.changes import held_reason

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.text import Text
 
 from tracellm.report.facts.engines import EngineFacts, engines
-from tracellm.report.facts.item_uses import item_uses
-from tracellm.report.facts.item_wording import item_facts, item_source, item_title
+from tracellm.report.facts.items.uses import item_uses
+from tracellm.report.facts.items.wording import item_facts, item_source, item_title
 from tracellm.report.facts.recording_time import recording_by_step
-from tracellm.report.facts.step_parts import output_times, parts_by_step
-from tracellm.report.facts.step_states import StepStates
+from tracellm.report.facts.steps.parts import output_times, parts_by_step
+from tracellm.report.facts.steps.states import StepStates
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import aborted, encoder_cache, encoder_evicted, finish_reason, held_reason
 from tracellm.report.wording.quantities import clip, percent

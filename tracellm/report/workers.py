@@ -1,14 +1,14 @@
 """Several workers, for `tracellm show RUN workers` and the page: executor, parts of the model, time, waits.
 
-Both show the same blocks, made here; `facts/workers.py` finds the numbers.
+Both show the same blocks, made here; `facts/workers/` finds the numbers.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
 from tracellm.report.facts.startup import engine_config, startup_spans
-from tracellm.report.facts.worker_parts import WeightPart, WorkerPart
-from tracellm.report.facts.workers import KINDS, Kind, RankStep, WorkerGroup, worker_groups
+from tracellm.report.facts.workers.groups import KINDS, Kind, RankStep, WorkerGroup, worker_groups
+from tracellm.report.facts.workers.parts import WeightPart, WorkerPart
 from tracellm.report.texts import text
 from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table, plain
 from tracellm.report.wording.quantities import byte_size, clip

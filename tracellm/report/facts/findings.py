@@ -13,7 +13,7 @@ from typing import Any
 
 from tracellm.report.facts.engines import EngineFacts, engines
 from tracellm.report.facts.requests import RequestsByStep, request_times
-from tracellm.report.facts.step_parts import parts_by_step
+from tracellm.report.facts.steps.parts import parts_by_step
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.replay import BlockReplay

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracellm.report.facts.engines import EngineFacts, engines
-from tracellm.report.facts.step_states import StepState, StepStates
+from tracellm.report.facts.steps.states import StepState, StepStates
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Step, engine_key

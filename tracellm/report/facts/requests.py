@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 
-from tracellm.report.facts.items import Item, read_items
+from tracellm.report.facts.items.item import Item, read_items
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace

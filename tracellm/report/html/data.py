@@ -19,7 +19,7 @@ from tracellm.report.facts.requests import (
     request_times,
     requests,
 )
-from tracellm.report.facts.step_parts import output_times, parts_by_step
+from tracellm.report.facts.steps.parts import output_times, parts_by_step
 from tracellm.report.html.items_data import ItemRows, encoder_row
 from tracellm.report.html.model_data import kernel_rows, model_data
 from tracellm.report.texts import LANGUAGES, texts

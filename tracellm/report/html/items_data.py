@@ -1,15 +1,15 @@
 """Images and sounds of requests, for the page's Requests section and its script.
 
 A picture is drawn with a square for each of its tokens, so its frame has their rows and columns. The page's script
-draws the same (js/steps/items.js). Pictures come from the run; facts/items.py has checked that they are data URLs.
+draws the same (js/steps/items.js). Pictures come from the run; facts/items/item.py has checked that they are data URLs.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracellm.report.facts.item_uses import ItemUse, item_uses
-from tracellm.report.facts.item_wording import item_facts, item_source, item_title
-from tracellm.report.facts.items import Item
+from tracellm.report.facts.items.item import Item
+from tracellm.report.facts.items.uses import ItemUse, item_uses
+from tracellm.report.facts.items.wording import item_facts, item_source, item_title
 from tracellm.report.facts.requests import RequestFacts, requests
 from tracellm.report.texts import text
 from tracellm.report.wording.safe_text import visible

@@ -16,7 +16,7 @@ from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.sequence import sequence
 from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
-from tracellm.report.facts.workers import worker_groups
+from tracellm.report.facts.workers.groups import worker_groups
 from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.calls_data import calls_data

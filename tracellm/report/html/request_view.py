@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from tracellm.report.facts.http_requests import HttpRequest, http_request_of, refused
-from tracellm.report.facts.item_uses import ItemUse, item_uses
+from tracellm.report.facts.items.uses import ItemUse, item_uses
 from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.html.items_data import item_views
 from tracellm.report.requests_list import http_text, request_facts

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tracellm.report.facts.workers import KINDS, WorkerGroup, worker_groups
+from tracellm.report.facts.workers.groups import KINDS, WorkerGroup, worker_groups
 from tracellm.report.texts import text
 from tracellm.report.wording.blocks import Block, Table
 from tracellm.report.wording.safe_text import visible

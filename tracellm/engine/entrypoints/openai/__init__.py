@@ -9,7 +9,7 @@ A chat request passes through these modules:
 3. `chat_completion_full_generator` or `chat_completion_stream_generator` builds the response. `http_responses.py` sends
    it, and aborts the request if the client disconnects.
 
-A request to `/v1/responses` becomes a chat request in `serving_responses.py`; `responses/` has its models and events.
+A request to `/v1/responses` becomes a chat request in `responses/`. `tokenize/` needs the tokenizer alone.
 
 `api_server.py` and `launcher.py` start and stop the server.
 

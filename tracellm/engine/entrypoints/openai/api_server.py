@@ -41,17 +41,17 @@ from tracellm.engine.entrypoints.openai.launcher import check_certificate, inter
 from tracellm.engine.entrypoints.openai.message_parser import ParserChoice
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
 from tracellm.engine.entrypoints.openai.responses.protocol import ResponsesRequest
+from tracellm.engine.entrypoints.openai.responses.serving import OpenAIServingResponses
 from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
 from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
-from tracellm.engine.entrypoints.openai.serving_responses import OpenAIServingResponses
-from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
-from tracellm.engine.entrypoints.openai.tokenize_protocol import (
+from tracellm.engine.entrypoints.openai.tokenize.protocol import (
     DetokenizeRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
     TokenizeRequest,
 )
+from tracellm.engine.entrypoints.openai.tokenize.serving import OpenAIServingTokenization
 from tracellm.engine.entrypoints.openai.tool_parsers import ToolParserManager
 from tracellm.engine.entrypoints.pooling import api_router as pooling
 from tracellm.engine.frontend.async_llm import AsyncLLM

@@ -3,7 +3,7 @@
 `http_requests.py` validates a request's body against these models before a serving class handles it. Validation covers
 the types of JSON, where `"5"` passes for 5, as in vLLM. `SamplingParams` then checks the values.
 
-Models of other routes are in tokenize_protocol.py, tool_protocol.py, responses/protocol.py and ../pooling/protocol.py.
+Models of other routes are in tokenize/, responses/, ../pooling/ (protocol.py of each), and tool_protocol.py.
 
 vLLM: vllm/entrypoints/openai/protocol.py. Left out: audio, prompt embeddings. Fields for audio in responses exist and
 stay empty.

@@ -37,7 +37,7 @@ from tracellm.engine.entrypoints.openai.protocol import (
     random_uuid,
 )
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
-from tracellm.engine.entrypoints.openai.tokenize_protocol import TokenizeChatRequest
+from tracellm.engine.entrypoints.openai.tokenize.protocol import TokenizeChatRequest
 from tracellm.engine.frontend.async_llm import AsyncLLM
 from tracellm.engine.frontend.logprobs import Logprob, PromptLogprobs
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput

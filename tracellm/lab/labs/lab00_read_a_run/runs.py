@@ -60,7 +60,7 @@ class Run:
 
     def blocks(self, request: int, step: int) -> list[int]:
         """Return the KV cache blocks of a request after the scheduling of a step."""
-        from tracellm.report.facts.step_states import StepStates
+        from tracellm.report.facts.steps.states import StepStates
 
         return list(StepStates(self.trace, self.engine).at(step - 1).tables.get(str(request), ()))
 

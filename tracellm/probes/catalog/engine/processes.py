@@ -182,7 +182,7 @@ _API = "entrypoints.openai.api_server:"
 _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
 _COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
-_RESPONSES = "entrypoints.openai.serving_responses:OpenAIServingResponses"
+_RESPONSES = "entrypoints.openai.responses.serving:OpenAIServingResponses"
 _ENTRY = "entrypoints.launchers.api_server.entry:"
 _SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": message_attributes, "observe": _complete_sent}
 
@@ -270,7 +270,7 @@ _SERVER = (
     *plain("request", "entrypoints.openai.serving_models:OpenAIServingModels", "show_available_models"),
     *plain(
         "request",
-        "entrypoints.openai.serving_tokenization:OpenAIServingTokenization",
+        "entrypoints.openai.tokenize.serving:OpenAIServingTokenization",
         "create_tokenize",
         "create_detokenize",
         later="entrypoints.serve.tokenize.serving:ServingTokenization",

@@ -154,7 +154,7 @@ _CHAT_FILES = (
     *("llm.py", "serving_chat.py", "chat_completion/serving.py"),
     *("serving_responses.py", "responses/serving.py"),
 )
-"""Files of tracellm's engine and of vLLM 0.11.1, then of later versions."""
+"""Files of tracellm's engine and of vLLM, in 0.11.1 and in later versions."""
 
 
 def submission_attributes(facts: Any) -> dict[str, Any]:

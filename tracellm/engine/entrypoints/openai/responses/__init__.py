@@ -1,6 +1,6 @@
 """The Responses API, `/v1/responses`: its models, its conversations, its events, and the store of responses.
 
-`serving_responses.py` beside this package answers the requests:
+`serving.py` answers the requests:
 
 1. `utils.py` makes a conversation of the request's input and of a stored response, and `protocol.py` a chat request of
    both. From there to the engine the way is that of a chat request.

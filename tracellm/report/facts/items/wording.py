@@ -1,7 +1,7 @@
 """Images and sounds of requests in words: size, squares, tokens, and origin of their embeddings."""
 
-from tracellm.report.facts.item_uses import Source
-from tracellm.report.facts.items import Item
+from tracellm.report.facts.items.item import Item
+from tracellm.report.facts.items.uses import Source
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.safe_text import visible
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tracellm.report.facts.engines import EngineFacts, engines
-from tracellm.report.facts.items import Item
+from tracellm.report.facts.items.item import Item
 from tracellm.report.facts.requests import RequestFacts, RequestsByStep
-from tracellm.report.facts.step_states import StepStates
+from tracellm.report.facts.steps.states import StepStates
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace

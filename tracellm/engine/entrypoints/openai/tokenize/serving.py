@@ -9,7 +9,7 @@ from fastapi import Request
 
 from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
 from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
-from tracellm.engine.entrypoints.openai.tokenize_protocol import (
+from tracellm.engine.entrypoints.openai.tokenize.protocol import (
     DetokenizeRequest,
     DetokenizeResponse,
     TokenizeChatRequest,

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tracellm.report.facts.worker_parts import WorkerPart, worker_parts
+from tracellm.report.facts.workers.parts import WorkerPart, worker_parts
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace

@@ -1,7 +1,7 @@
 """`OpenAIServingResponses`: responses, complete, as a stream of events, or in the background.
 
-A request becomes a chat request: `responses/utils.py` makes its messages and `responses/protocol.py` its fields, so the
-prompt, the parsers and the sampling parameters are those of `serving_chat.py`.
+A request becomes a chat request: `utils.py` makes its messages and `protocol.py` its fields, so the prompt, the
+parsers and the sampling parameters are those of `../serving_chat.py`.
 
 vLLM: vllm/entrypoints/openai/serving_responses.py::OpenAIServingResponses. Left out: gpt-oss's harmony format, and with
 it the tools that the server runs.
