@@ -8,9 +8,10 @@ Servers: `tracellm serve`, the same under `--explain`, and `vllm serve`, all wit
 own default settings. All run at the same time, and are measured in turns: each round begins with the next one, after a
 warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes in endless loops.
 
-The table has medians over the rounds: of output tokens a second, and of the 50th and 99th percentile of the time to the
-first token, of the time between two tokens, and of the whole request, in milliseconds. Ratios are to vLLM, of the same
-round: of throughput above 1, of times below 1 are better than vLLM's.
+The table has medians over the rounds: of output tokens a second; of the 50th and 99th percentile of the time to the
+first token, of the time between two tokens, and of the whole request, in milliseconds; and of the CPU time for each
+output token in microseconds, of the server's first process, which is the front end, and of all others. Ratios are to
+vLLM, of the same round: of throughput above 1, of times below 1 are better than vLLM's.
 """
 
 # ruff: noqa: T201  (it prints a table)
@@ -31,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
 from benchmarks.busy_neighbour import busy_loops
 from benchmarks.pages import machine, table
-from scripts.vllm_server import free_port, serving
+from scripts.vllm_server import Server, free_port, serving
+from tests.faults.processes import cpu_of, session_of
 from tracellm.bench.figures import number
 
 __all__ = ["FIGURES", "Load", "main", "rows", "turns"]
@@ -50,8 +52,10 @@ FIGURES = {
     "p99_itl_ms": "ITL p99",
     "p50_e2el_ms": "E2E p50",
     "p99_e2el_ms": "E2E p99",
+    "front_end_us": "front end CPU",
+    "engine_us": "engine CPU",
 }
-"""Figures of a result by vLLM's names, with the heads of their columns."""
+"""Figures of a result, by vLLM's names where they are of `vllm bench serve`, with the heads of their columns."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class _Client:
                 env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
             )
 
-    def measure(self, url: str, load: Load) -> dict[str, float]:
+    def measure(self, server: Server, load: Load) -> dict[str, float]:
         """Send the requests of a load to a server, and return the figures.
 
         Raises:
@@ -126,12 +130,19 @@ class _Client:
         path = self._folder / f"{self._count}.json"
         options = self._options
         asked = [
-            *("--backend=openai", "--endpoint=/v1/completions", f"--base-url={url}", "--model=tiny", "--ignore-eos"),
+            *(
+                "--backend=openai",
+                "--endpoint=/v1/completions",
+                f"--base-url={server.url}",
+                "--model=tiny",
+                "--ignore-eos",
+            ),
             *(f"--tokenizer={_MODEL}", "--dataset-name=random", f"--random-input-len={options.input_len}"),
             *(f"--random-output-len={options.output_len}", f"--num-prompts={options.requests}", "--disable-tqdm"),
             *("--percentile-metrics=ttft,itl,e2el", "--metric-percentiles=50,99", f"--seed={self._count}"),
             *load.options,
         ]
+        before = _cpu(server)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([asked, str(path)]) + "\n")
         self._process.stdin.flush()
@@ -143,8 +154,13 @@ class _Client:
         result = json.loads(path.read_text(encoding="utf-8"))
         if result["completed"] != options.requests:
             raise SystemExit(
-                f"{options.requests - result['completed']} of {options.requests} requests failed at {url}."
+                f"{options.requests - result['completed']} of {options.requests} requests failed at {server.url}."
             )
+        spent = (
+            1e6 * (after - first) / result["total_output_tokens"]
+            for first, after in zip(before, _cpu(server), strict=True)
+        )
+        result["front_end_us"], result["engine_us"] = spent
         return {name: float(result[name]) for name in FIGURES}
 
     def close(self) -> None:
@@ -153,9 +169,15 @@ class _Client:
         self._process.communicate()
 
 
+def _cpu(server: Server) -> tuple[float, float]:
+    """Return the CPU time of the front end and of the other processes of a server, in seconds."""
+    front = server.process.pid
+    return cpu_of(front), sum(cpu_of(pid) for pid in session_of(front) if pid != front)
+
+
 @contextmanager
-def _server(name: str, vllm: str, folder: Path) -> Iterator[str]:
-    """Context with a server, and its address."""
+def _server(name: str, vllm: str, folder: Path) -> Iterator[Server]:
+    """Context with a server."""
     port = free_port()
     folder.mkdir()
     common = ["--port", str(port), "--dtype", "float32", "--served-model-name", "tiny"]
@@ -169,7 +191,7 @@ def _server(name: str, vllm: str, folder: Path) -> Iterator[str]:
         command = [sys.executable, "-m", "tracellm", "serve", _MODEL, *common, *explain]
         environment |= {"PYTHONPATH": str(_ROOT), "TRACELLM_CPU_KVCACHE_SPACE": "1"}
     with serving(command, port, folder / "log", cwd=folder, env=environment) as server:
-        yield server.url
+        yield server
 
 
 def main() -> None:
@@ -177,22 +199,20 @@ def main() -> None:
     options = _options()
     loads = [Load(count, None, busy) for busy in options.neighbours for count in options.concurrency]
     loads += [Load(None, rate, busy) for busy in options.neighbours for rate in options.rates]
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder = Path(name)
-        urls = {
-            server: stack.enter_context(_server(server, options.vllm, folder / server)) for server in options.servers
-        }
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        folder = Path(directory)
+        servers = {name: stack.enter_context(_server(name, options.vllm, folder / name)) for name in options.servers}
         client = _Client(options.vllm, folder, options)
         stack.callback(client.close)
-        for url in urls.values():
-            client.measure(url, Load(max(options.concurrency, default=8), None, 0))
+        for server in servers.values():
+            client.measure(server, Load(max(options.concurrency, default=8), None, 0))
         made: list[list[str]] = []
         for load in loads:
-            results: dict[str, list[dict[str, float]]] = {server: [] for server in options.servers}
+            results: dict[str, list[dict[str, float]]] = {name: [] for name in options.servers}
             with busy_loops(load.neighbours):
                 for order in turns(options.servers, options.repeats):
-                    for server in order:
-                        results[server].append(client.measure(urls[server], load))
+                    for each in order:
+                        results[each].append(client.measure(servers[each], load))
             if options.json:
                 print(json.dumps({"load": str(load), "results": results}), flush=True)
             made += rows(load, results)

@@ -49,8 +49,8 @@ def test_a_load(load: Load, text: str, options: list[str]) -> None:
 
 
 def test_the_client_of_a_real_vllm_measures_the_server() -> None:
-    """`vllm bench serve` measures a `tracellm serve` under two concurrent requests."""
-    options = ["--servers=tracellm", "--concurrency=2", "--repeats=1", "--requests=4", "--output-len=3", "--json"]
+    """`vllm bench serve` measures a `tracellm serve` under two concurrent requests, and /proc its CPU time."""
+    options = ["--servers=tracellm", "--concurrency=2", "--repeats=1", "--requests=32", "--output-len=3", "--json"]
     command: list[str | Path] = [
         sys.executable,
         ROOT / "benchmarks" / "serving.py",

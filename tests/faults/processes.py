@@ -59,7 +59,7 @@ def completed(
 
 
 def stat_of(pid: int) -> list[str] | None:
-    """Return state, parent, process group and session from /proc, or None if there is no such process."""
+    """Return the fields of /proc/<pid>/stat from the state on, or None if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -104,6 +104,12 @@ def session_of(pid: int) -> list[int]:
 def rss_of(pid: int) -> int:
     """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU time of a process in seconds, in user and kernel mode; 0 if there is no such process."""
+    stat = stat_of(pid)
+    return sum(int(ticks) for ticks in stat[11:13]) / os.sysconf("SC_CLK_TCK") if stat else 0.0
 
 
 class Program:

@@ -278,7 +278,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.compilation": "no compilation and no CUDA graphs",
     "vllm.distributed": "tensor and pipeline parallelism only, in `tracellm.engine.distributed`",
     "vllm.engine.multiprocessing": "no engine of V0",
-    "vllm.entrypoints.openai": "chat, completions, pooling and tokenization, and nothing else of the server",
+    "vllm.entrypoints.openai": "chat, completions, responses, pooling and tokenization, and nothing else of the server",
     "vllm.lora": "no LoRA adapters",
     "vllm.model_executor.layers.quantization": "no quantization",
     "vllm.model_executor.models": "only the models that `tracellm.engine.model_executor.models` lists",

@@ -276,7 +276,8 @@ class OpsChoice:
 class StructuredOutputsConfig:
     """Settings of structured outputs.
 
-    vLLM: vllm/config/structured_outputs.py::StructuredOutputsConfig. Left out: other backends, constrained reasoning.
+    vLLM: vllm/config/structured_outputs.py::StructuredOutputsConfig. Left out: other backends, constraints
+    within the reasoning.
     """
 
     reasoning_parser: str = ""
