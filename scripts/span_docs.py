@@ -17,9 +17,6 @@ from tracellm.trace import names
 
 __all__ = ["blocks", "known_spans"]
 
-_REGIONS = ("startup", "processes", "request", "parsing", "items", "step", "runner", "model", "triton_launches")
-"""Files of the catalog, in the order of a request's life."""
-
 
 class _Found(Installation):
     """An installation that only collects the functions it would wrap, with the names of their spans."""
@@ -59,12 +56,11 @@ def _spans() -> str:
     """Return a table for each file of the catalog; entries with the same attributes share a row."""
     found = _found()
     parts = []
-    for region in _REGIONS:
-        module = getattr(engine, region)
-        title = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ").split(":")[0].strip().rstrip(".")
+    for file in engine.FILES:
+        title = (file.__doc__ or "").split("\n\n")[0].replace("\n", " ").split(":")[0].strip().rstrip(".")
         parts.append(f"### {title}\n\n| span | level | own attributes |\n|---|---|---|\n")
         rows: dict[tuple[str, str], list[str]] = {}
-        for entry in module.ENTRIES:
+        for entry in file.ENTRIES:
             for name in found.get(entry, ()):
                 shown = names.HTTP_SPAN if entry.begins_trace is not None else name
                 rows.setdefault((entry.level, _own_attributes(shown)), []).append(f"`{shown}`")

@@ -25,21 +25,12 @@ from tracellm.probes.catalog.engine import (
     triton_launches,
 )
 
-__all__ = ["CATALOG", "SHARED"]
+__all__ = ["CATALOG", "FILES", "SHARED"]
 
-_ENTRIES = (
-    *startup.ENTRIES,
-    *processes.ENTRIES,
-    *http.ENTRIES,
-    *request.ENTRIES,
-    *parsing.ENTRIES,
-    *items.ENTRIES,
-    *step.ENTRIES,
-    *runner.ENTRIES,
-    *grammar.ENTRIES,
-    *model.ENTRIES,
-    *triton_launches.ENTRIES,
-)
+FILES = (startup, processes, http, request, parsing, items, step, runner, grammar, model, triton_launches)
+"""The files above, in their order."""
+
+_ENTRIES = tuple(entry for file in FILES for entry in file.ENTRIES)
 
 CATALOG = tuple(entry for entry in _ENTRIES if not entry.target.startswith("vllm."))
 """All entries for tracellm's engine. If several match a function, the first counts."""
