@@ -156,5 +156,5 @@ def test_a_page_has_a_bound():
     """The page has at most a few megabytes, with notes on what is missing and how to see it."""
     page = report_html(RunFolder(Path("run"), {}, _large(), []))
     assert len(page) < 8_000_000
-    for command in ("show RUN steps", "show RUN tree", "show RUN sequence", "export RUN --to otlp"):
+    for command in ("show RUN steps", "show RUN tree", "show RUN sequence", "show RUN requests"):
         assert command in page

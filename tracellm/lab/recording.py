@@ -91,7 +91,7 @@ def record(script: Path, out: Path, lang: str, *, folder: Path | None = None, ca
 
 
 def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*"))
+    return sum(file.stat().st_size for file in folder.glob("*.jsonl"))
 
 
 def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:

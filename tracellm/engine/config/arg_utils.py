@@ -407,8 +407,10 @@ class EngineArgs:
         if tokens < max_model_len and not self.enable_chunked_prefill:
             raise EngineError(
                 "LLM: without chunked prefill a whole prompt must fit in one step, so `max_num_batched_tokens` "
-                f"({tokens}) must be at least `max_model_len` ({max_model_len}). Raise it, lower `max_model_len`, "
-                "or use enable_chunked_prefill=True."
+                f"({tokens}) must be at least `max_model_len` ({max_model_len}). Raise it"
+                + (" or lower" if is_pooling_model else ", lower")
+                + " `max_model_len`"
+                + ("." if is_pooling_model else ", or use enable_chunked_prefill=True.")
             )
         # vLLM ignores the threshold only when both chunked prefill and prefix caching are off.
         has_threshold = self.enable_chunked_prefill or self.enable_prefix_caching

@@ -130,7 +130,7 @@ def resolve_pooling(
         EngineError: the model cannot be run so, or there are settings of a pooler without one.
         ModelLoadError: see `get_pooling_config`.
     """
-    in_files = get_pooling_config(folder)
+    in_files = None if runner == "generate" else get_pooling_config(folder)
     if runner == "auto":
         runner = "pooling" if convert == "embed" or in_files is not None or not generates else "generate"
     if runner == "generate":

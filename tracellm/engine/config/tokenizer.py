@@ -118,11 +118,8 @@ class LightTokenizer:
         token_ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
         if not truncation or max_length is None:
             return token_ids
-        return (
-            token_ids[max(0, len(token_ids) - max_length) :]
-            if self._truncation_side == "left"
-            else token_ids[:max_length]
-        )
+        start = max(0, len(token_ids) - max_length) if self._truncation_side == "left" else 0
+        return token_ids[start : start + max_length]
 
     def decode(self, token_ids: list[int], skip_special_tokens: bool = False, **options: Any) -> str:
         """Return the text of token ids."""

@@ -247,7 +247,9 @@ class BeamSearchMethods:
             with labeled_errors(item.label):
                 prompt = self._beam_prompt(item.prompt, params.max_tokens)
             instances.append(BeamSearchInstance(prompt, params, tokenizer.eos_token_id))
-        limit = concurrency_limit or len(instances)
+        if concurrency_limit is not None and concurrency_limit < 1:
+            raise InvalidRequestError(f"`concurrency_limit` must be at least 1, or None; got {concurrency_limit!r}.")
+        limit = concurrency_limit or max(len(instances), 1)
         bar = make_progress_bar(use_tqdm, params.max_tokens * -(-len(instances) // limit))
         try:
             for start in range(0, len(instances), limit):

@@ -287,7 +287,8 @@ class OutputProcessor:
         """Process the outputs of one step, or a chunk of them.
 
         A request that failed in the engine core, or fails here, ends alone. With a queue its reader gets the error.
-        Without one, a failure in the engine core becomes an output with reason `error`, and a failure here is raised.
+        Without one, a failure in the engine core becomes an output with reason `error`; that of a request for pooling,
+        whose outputs have no reason, and a failure here are raised.
 
         Args:
             engine_core_outputs: outputs of the requests that got tokens or ended.
@@ -308,6 +309,7 @@ class OutputProcessor:
                 request_output, finish_reason = state.update(output)
             except Exception as error:
                 if state.queue is None:
+                    self._remove(output.request_id)
                     raise
                 reqs_to_abort += self._fail(state, error, output.finished)
                 if iteration_stats is not None:

@@ -103,7 +103,7 @@ class Processor:
     def _validate_params(self, params: SamplingParams | PoolingParams) -> None:
         if not isinstance(params, (SamplingParams, PoolingParams)):
             raise InvalidRequestError(f"Sampling parameters must be a SamplingParams, got {type(params).__name__}.")
-        check_task(params.task if isinstance(params, PoolingParams) else "generate", self.supported_tasks)
+        check_task(params, self.supported_tasks)
         if isinstance(params, PoolingParams):
             return
         self._validate_logprobs(params)
@@ -189,11 +189,12 @@ class Processor:
                     f"Token id {shorten(token)} is out of vocabulary (at position {position}): "
                     f"this model has the ids 0 to {vocab_size - 1}."
                 )
-        limit = self.model_config.max_model_len
-        if len(token_ids) >= limit + ("generate" not in self.supported_tasks):  # pooling adds no token
+        limit, pools = self.model_config.max_model_len, "generate" not in self.supported_tasks
+        if len(token_ids) >= limit + pools:  # pooling adds no token
             output = "" if len(token_ids) > limit else "plus the number of requested output tokens (at least 1) "
+            room = "" if pools else f" (prompt + requested output tokens): at most {limit - 1} leave room for one"
             raise InvalidRequestError(
                 f"The decoder prompt (length {len(token_ids)}) {output}is longer than the maximum model length of "
-                f"{limit}. Make sure that `max_model_len` is no smaller than the number of text tokens (prompt + "
-                f"requested output tokens): at most {limit - 1} leave room for one. Shorten the prompt, or raise it."
+                f"{limit}. Make sure that `max_model_len` is no smaller than the number of text tokens{room}. Shorten "
+                "the prompt, or raise it."
             )

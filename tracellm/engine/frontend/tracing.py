@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TRACER_NAME", "SpanAttributes", "do_tracing", "extract_trace_context", "init_tracer"]
 
 TRACER_NAME = "vllm.llm_engine"
-"""Name of the tracer, vLLM's, by which a backend knows the spans."""
+"""Name of the tracer; it is vLLM's, so backends recognize the spans."""
 
 _PROTOCOL = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 

@@ -28,9 +28,9 @@ class PoolingCursor:
     num_scheduled_tokens_cpu: Tensor
     """int64 [R]."""
 
-    def is_partial_prefill(self) -> bool:
-        """Return whether the step computes only a part of some prompt."""
-        return not torch.equal(self.prompt_lens_cpu, self.num_scheduled_tokens_cpu)
+    def is_partial_prefill(self, rows: list[int]) -> bool:
+        """Return whether the step computes only a part of the prompt of one of these requests."""
+        return not torch.equal(self.prompt_lens_cpu[rows], self.num_scheduled_tokens_cpu[rows])
 
 
 @dataclass

@@ -8,6 +8,8 @@ transcription.
 
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.pool.pooling_params import PoolingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = ["check_task", "get_supported_tasks"]
 
@@ -25,16 +27,17 @@ def get_supported_tasks(vllm_config: VllmConfig) -> tuple[str, ...]:
     return token_embed if pooler_config.pooling_type == "ALL" else (*token_embed, "embed")
 
 
-def check_task(task: str | None, supported_tasks: tuple[str, ...]) -> None:
+def check_task(params: SamplingParams | PoolingParams, supported_tasks: tuple[str, ...]) -> None:
     """Check that the engine has the task of a request, in the words of later versions of vLLM.
 
     Raises:
         InvalidRequestError: it does not.
     """
     generates = "generate" in supported_tasks
-    if task == "generate" and not generates:
-        raise InvalidRequestError("This model does not support generation: it was loaded for pooling.")
-    if task != "generate" and generates:
+    if isinstance(params, SamplingParams):
+        if not generates:
+            raise InvalidRequestError("This model does not support generation: it was loaded for pooling.")
+    elif generates:
         raise InvalidRequestError("This model does not support pooling: it was loaded to generate.")
-    if task not in supported_tasks:
-        raise InvalidRequestError(f"Unsupported task: {task!r} Supported tasks: {list(supported_tasks)}")
+    elif params.task not in supported_tasks:
+        raise InvalidRequestError(f"Unsupported task: {params.task!r} Supported tasks: {list(supported_tasks)}")

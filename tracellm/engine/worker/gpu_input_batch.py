@@ -256,10 +256,12 @@ class InputBatch:
 
     def get_pooling_metadata(self) -> PoolingMetadata:
         """Return the pooling parameters of all rows, all of which are for pooling."""
-        return PoolingMetadata(
-            prompt_lens=torch.tensor([len(request.prompt_token_ids) for request in self._requests]),
-            pooling_params=[params for request in self._requests if (params := request.pooling_params) is not None],
-        )
+        every = []
+        for request in self._requests:
+            assert request.pooling_params is not None
+            every.append(request.pooling_params)
+        lengths = torch.tensor([len(request.prompt_token_ids) for request in self._requests])
+        return PoolingMetadata(prompt_lens=lengths, pooling_params=every)
 
     def _make_sampling_metadata(self) -> SamplingMetadata:
         """Return the sampling parameters of all rows; only tensors that changed are sent to the device."""

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tracellm.engine.attention.backend import AttentionMetadata, AttentionMetadataBuilder, CommonAttentionMetadata
 from tracellm.engine.config.vllm_config import VllmConfig
@@ -125,9 +126,13 @@ class GPUModelRunner:
 
     @torch.inference_mode()
     def profile_run(self) -> None:
-        """Run the largest possible step without a KV cache, and sample at random, to measure its peak memory."""
+        """Run the largest possible step without a KV cache, and sample or pool, to measure its peak memory."""
         hidden_states = self._dummy_run(self.max_num_tokens)
-        if isinstance(hidden_states, Tensor) and not self.is_pooling_model:
+        if not isinstance(hidden_states, Tensor):
+            return
+        if self.is_pooling_model:
+            functional.normalize(hidden_states.float(), dim=-1)  # the largest result: a vector for each token
+        else:
             logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
             generator = torch.Generator(self.device)  # not that of the requests, whose tokens must not depend on it
             sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)

@@ -144,4 +144,5 @@ class Worker:
 
     def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncModelRunnerOutput | None:
         """See `GPUModelRunner.sample_tokens`."""
-        return self.model_runner.sample_tokens(grammar_output)
+        with memory.explain_out_of_memory("sampling", "lower `max_num_seqs` or end other programs"):
+            return self.model_runner.sample_tokens(grammar_output)

@@ -198,9 +198,9 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
         key = get_structured_output_key(params)
         if (length := len(key[1])) > _MAX_CHARACTERS:
             raise ValueError(f"it has {length:,} characters, and at most {_MAX_CHARACTERS:,} are possible.")
-        grammar = serialize_guidance_grammar(params, key)
-        digest = sha256(grammar.encode(errors="surrogatepass")).digest()
+        digest = sha256(repr((*key, [getattr(params, name) for name in _JSON_OPTIONS])).encode()).digest()
         if digest not in backend.valid:
+            grammar = serialize_guidance_grammar(params, key)
             _try_first_token(_make_matcher(backend.ll_tokenizer, grammar, option), key[1])
             for pattern in _repeating_patterns(params, key):
                 regex = llguidance.grammar_from("regex", pattern)
@@ -235,11 +235,14 @@ def _try_first_token(matcher: LLMatcher, spec: str) -> None:
 
 
 def _repeating_patterns(params: StructuredOutputsParams, key: StructuredOutputKey) -> list[str]:
-    """Return the patterns of a JSON schema that repeat a part; its lexer gets to them only after some tokens."""
-    if key[0] is not StructuredOutputOptions.JSON:
-        return []
+    """Return the patterns of JSON schemas that repeat a part; a lexer gets to them only after some tokens."""
+    schemas = []
+    if key[0] is StructuredOutputOptions.JSON:
+        schemas = [_load_object(key[1])]
+    elif key[0] is StructuredOutputOptions.STRUCTURAL_TAG:
+        schemas = [structure["schema"] for structure in _load_object(key[1])["structures"]]
     patterns: dict[Any, None] = {}
-    for one in subschemas(_json_schema(_load_object(key[1]), params)):
+    for one in (one for schema in schemas for one in subschemas(_json_schema(schema, params))):
         named = one.get("patternProperties")
         patterns |= dict.fromkeys([one.get("pattern"), *(named if isinstance(named, dict) else ())])
     return [pattern for pattern in patterns if isinstance(pattern, str) and "{" in pattern]

@@ -27,6 +27,7 @@ from tracellm.engine.reasoning import ReasoningParser, ReasoningParserManager
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from transformers import PreTrainedTokenizerFast
 
     from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
@@ -44,12 +45,17 @@ class StructuredOutputManager:
         self._compiling: set[Future[StructuredOutputGrammar]] = set()
 
     @cached_property
+    def _tokenizer(self) -> PreTrainedTokenizerFast:
+        """The engine core's own tokenizer: that of the front end may be in another process."""
+        return get_tokenizer(self.vllm_config.model_config.tokenizer)
+
+    @cached_property
     def backend(self) -> StructuredOutputBackend:
-        """The grammar library. It loads its own tokenizer, because the front half may be in another process."""
+        """The grammar library."""
         from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
 
         model_config = self.vllm_config.model_config
-        return get_guidance_backend(get_tokenizer(model_config.tokenizer), model_config.get_vocab_size())
+        return get_guidance_backend(self._tokenizer, model_config.get_vocab_size())
 
     @cached_property
     def reasoner(self) -> ReasoningParser | None:
@@ -57,7 +63,7 @@ class StructuredOutputManager:
         name = self.vllm_config.structured_outputs_config.reasoning_parser
         if not name:
             return None
-        return ReasoningParserManager.get_reasoning_parser(name)(get_tokenizer(self.vllm_config.model_config.tokenizer))
+        return ReasoningParserManager.get_reasoning_parser(name)(self._tokenizer)
 
     @cached_property
     def executor(self) -> ThreadPoolExecutor:

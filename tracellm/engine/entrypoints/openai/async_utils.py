@@ -43,7 +43,7 @@ class AsyncTokenizer:
         Args:
             text: Text to tokenize.
             add_special_tokens: Add the tokenizer's special tokens around the text.
-            max_length: Maximum number of tokens; the last ones are kept. None keeps all.
+            max_length: Maximum number of tokens, the last ones, or the first ones for pooling. None keeps all.
             bounded: Reject a text that is too long for the model before tokenizing it.
 
         Raises:

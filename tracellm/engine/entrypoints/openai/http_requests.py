@@ -44,7 +44,6 @@ for so many lists, objects, keys or numbers, which is more than any model's requ
 _MAX_FIELDS = 1000
 _MAX_ITEMS = {
     "messages": 10_000,
-    "input": 10_000,
     "logit_bias": 1 << 15,
     "stop_token_ids": 1 << 17,
     "allowed_token_ids": 1 << 18,

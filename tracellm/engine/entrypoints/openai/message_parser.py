@@ -128,8 +128,10 @@ class MessageParser:
         reasoning, content = "", text
         if self.reasoning_parser is not None:
             reasoning, content = self.reasoning_parser.extract_reasoning_streaming(text, finished=finished)
-        delta = DeltaMessage(content=content) if content else None
-        if self.tool_parser is not None and (content or finished):
+        delta = None
+        if self.tool_parser is None:
+            delta = DeltaMessage(content=content) if content else None
+        elif content or finished:
             delta = self.tool_parser.extract_tool_calls_streaming(content, finished=finished)
             if delta is not None and delta.tool_calls and self.has_single_call:
                 delta.tool_calls = [call for call in delta.tool_calls if call.index == 0]

@@ -263,7 +263,8 @@ class SamplingRequest(OpenAIBaseModel):
     guided_decoding_backend: str | None = None
 
     use_beam_search: bool = False
-    """Search the `n` best outputs; of the sampling fields, only `temperature` and `ignore_eos` then have an effect."""
+    """Search the `n` best outputs. Of the other sampling fields only `temperature`, `ignore_eos`, `length_penalty` and
+    `include_stop_str_in_output` then have an effect."""
     length_penalty: float = 1.0
     """Power of the length that a beam's sum of log probabilities is divided by."""
 

@@ -1,7 +1,8 @@
 """`OpenAIServingChat`: chat completions, complete or as a stream of chunks.
 
+`message_parser.py` finds reasoning and tool calls in the text.
+
 vLLM: vllm/entrypoints/openai/serving_chat.py::OpenAIServingChat. Left out: gpt-oss's harmony format.
-Reasoning and tool calls are found in the text by `message_parser.py`.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class OpenAIServingCompletion(OpenAIServing):
         assert result.prompt_token_ids is not None
         # As in vLLM: with token ids, the prompt's text may be unknown and is left out.
         prompt_text = "" if request.return_token_ids else engine_prompt["prompt"]
-        prompt_logprobs = result.prompt_logprobs or ()
+        prompt_logprobs = result.prompt_logprobs or [None] * len(result.prompt_token_ids)  # none of a beam
         if request.only_echo:
             return prompt_text, result.prompt_token_ids, prompt_logprobs
         return (

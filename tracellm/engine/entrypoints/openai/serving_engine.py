@@ -133,7 +133,7 @@ class OpenAIServing:
             request: Request with the messages and the options of the chat template.
             tokenizer: Tokenizer with the model's chat template.
             documents: Documents for the chat template.
-            max_length: Maximum number of tokens; the last ones are kept. None keeps all.
+            max_length: Maximum number of tokens, the last ones, or the first ones for pooling. None keeps all.
             bounded: Reject a text that is too long for the model before tokenizing it.
 
         Returns:

@@ -224,17 +224,19 @@ def cosine_similarity(
 
     A single first embedding pairs with every second one.
     """
+    import torch
     from torch.nn.functional import cosine_similarity as cosine
 
     padding = [] if pad_token_id is None else [pad_token_id]
     firsts = list(embed_1) * len(embed_2) if len(embed_1) == 1 else embed_1
+    scores = cosine(*(torch.stack([one.outputs.data for one in side]) for side in (firsts, embed_2)), dim=1)
     return [
         PoolingRequestOutput(
             request_id=f"{first.request_id}_{second.request_id}",
-            outputs=PoolingOutput(cosine(first.outputs.data, second.outputs.data, dim=0)),
+            outputs=PoolingOutput(score),
             prompt_token_ids=first.prompt_token_ids + padding + second.prompt_token_ids,
             num_cached_tokens=first.num_cached_tokens + second.num_cached_tokens,
             finished=True,
         )
-        for first, second in zip(firsts, embed_2, strict=True)
+        for first, second, score in zip(firsts, embed_2, scores, strict=True)
     ]

@@ -7,7 +7,7 @@ vLLM: vllm/entrypoints/openai/protocol.py. Left out: `encoding_format="bytes"`, 
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SkipValidation, field_validator
 
 from tracellm.engine.entrypoints.openai.protocol import (
     MAX_ID_LENGTH,
@@ -146,7 +146,7 @@ class EmbeddingResponseData(OpenAIBaseModel):
 
     index: int
     object: Literal["embedding"] = "embedding"
-    embedding: list[float] | str
+    embedding: SkipValidation[list[float] | str]
     """Values, or their bytes in base64."""
 
 
@@ -166,7 +166,7 @@ class PoolingResponseData(OpenAIBaseModel):
 
     index: int
     object: Literal["pooling"] = "pooling"
-    data: list[list[float]] | list[float] | str
+    data: SkipValidation[list[list[float]] | list[float] | str]
     """Values, or values of each token, or the bytes of either in base64."""
 
 

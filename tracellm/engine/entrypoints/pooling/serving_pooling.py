@@ -197,7 +197,7 @@ class OpenAIServingPooling(OpenAIServing):
 
     @staticmethod
     def _usage_of(outputs: Sequence[PoolingRequestOutput[Any]]) -> UsageInfo:
-        """Return the token count, without those of an output: there is none."""
+        """Return the number of prompt tokens. There are no generated ones."""
         num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
         return UsageInfo(prompt_tokens=num_tokens, total_tokens=num_tokens)
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracellm.engine.config.pooler import PoolerConfig
-from tracellm.engine.pool.metadata import PoolingMetadata
+from tracellm.engine.pool.metadata import PoolingCursor, PoolingMetadata
+from tracellm.engine.pool.pooling_params import PoolingParams
 
 __all__ = [
     "AllPool",
@@ -30,49 +31,46 @@ __all__ = [
 class PoolingMethod(nn.Module):
     """Selection of hidden states."""
 
-    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> Tensor | list[Tensor]:
-        """Return a row [hidden], or rows [tokens, hidden], for each request of a step, from [T, hidden]."""
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor | list[Tensor]:
+        """Return a row [hidden], or rows [tokens, hidden], for each of these R requests of a step, from [T, hidden]."""
         raise NotImplementedError
 
 
 class LastPool(PoolingMethod):
     """The last token's hidden state, which depends on the whole prompt."""
 
-    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> Tensor:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor:
         """Return [R, hidden]; of an incomplete prompt, the last one so far."""
-        assert metadata.pooling_cursor is not None
-        return hidden_states[metadata.pooling_cursor.last_token_indices_gpu]
+        return hidden_states[cursor.last_token_indices_gpu[rows]]
 
 
 class CLSPool(PoolingMethod):
     """The first token's hidden state."""
 
-    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> Tensor:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor:
         """Return [R, hidden]."""
-        assert metadata.pooling_cursor is not None
-        assert not metadata.pooling_cursor.is_partial_prefill(), "partial prefill not supported with CLS pooling"
-        return hidden_states[metadata.pooling_cursor.first_token_indices_gpu]
+        assert not cursor.is_partial_prefill(rows), "partial prefill not supported with CLS pooling"
+        return hidden_states[cursor.first_token_indices_gpu[rows]]
 
 
 class MeanPool(PoolingMethod):
     """The mean of all tokens' hidden states, in float32."""
 
-    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> Tensor:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor:
         """Return float32 [R, hidden]. vLLM subtracts cumulative sums, whose rounding errors grow with the step."""
-        assert metadata.pooling_cursor is not None
-        assert not metadata.pooling_cursor.is_partial_prefill(), "partial prefill not supported with MEAN pooling"
-        lengths = metadata.pooling_cursor.num_scheduled_tokens_cpu.to(hidden_states.device)
-        return torch.segment_reduce(hidden_states.float(), "mean", lengths=lengths, axis=0)
+        assert not cursor.is_partial_prefill(rows), "partial prefill not supported with MEAN pooling"
+        lengths = cursor.num_scheduled_tokens_cpu.to(hidden_states.device)
+        return torch.segment_reduce(hidden_states.float(), "mean", lengths=lengths, axis=0)[rows]
 
 
 class AllPool(PoolingMethod):
     """Every token's hidden state."""
 
-    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> list[Tensor]:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> list[Tensor]:
         """Return [tokens, hidden] for each request."""
-        assert metadata.pooling_cursor is not None
-        assert not metadata.pooling_cursor.is_partial_prefill(), "partial prefill not supported with ALL pooling"
-        return list(hidden_states.split(metadata.pooling_cursor.num_scheduled_tokens_cpu.tolist()))
+        assert not cursor.is_partial_prefill(rows), "partial prefill not supported with ALL pooling"
+        every = hidden_states.split(cursor.num_scheduled_tokens_cpu.tolist())
+        return [every[row] for row in rows]
 
 
 _METHODS: Mapping[str, type[PoolingMethod]] = {"LAST": LastPool, "CLS": CLSPool, "MEAN": MeanPool, "ALL": AllPool}
@@ -81,9 +79,8 @@ _METHODS: Mapping[str, type[PoolingMethod]] = {"LAST": LastPool, "CLS": CLSPool,
 class EmbeddingPoolerHead(nn.Module):
     """Cut to `dimensions` and division by the Euclidean norm, in float32, as each request asks."""
 
-    def forward(self, pooled: Tensor | list[Tensor], metadata: PoolingMetadata) -> list[Tensor]:
+    def forward(self, pooled: Tensor | list[Tensor], params: list[PoolingParams]) -> list[Tensor]:
         """Return float32 [dimensions], or [tokens, dimensions], for each request."""
-        params = metadata.pooling_params
         settings = {(one.dimensions, one.normalize) for one in params}
         if isinstance(pooled, Tensor) and len(settings) == 1:
             return list(self._finish(pooled, *settings.pop()))
@@ -103,9 +100,10 @@ class Pooler(nn.Module):
         self.pooling = pooling
         self.head = head
 
-    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> list[Tensor]:
-        """Return the result of each request of a step, from its hidden states [T, hidden]."""
-        results: list[Tensor] = self.head(self.pooling(hidden_states, metadata), metadata)
+    def forward(self, hidden_states: Tensor, metadata: PoolingMetadata, rows: list[int]) -> list[Tensor]:
+        """Return the results of these requests of a step, from its hidden states [T, hidden]."""
+        pooled = self.pooling(hidden_states, metadata.pooling_cursor, rows)
+        results: list[Tensor] = self.head(pooled, [metadata.pooling_params[row] for row in rows])
         return results
 
 
@@ -118,9 +116,13 @@ class DispatchPooler(nn.Module):
 
     def forward(self, hidden_states: Tensor, metadata: PoolingMetadata) -> list[Tensor]:
         """Return the result of each request of a step, from its hidden states [T, hidden]."""
-        tasks = [params.task for params in metadata.pooling_params]
-        results = {task: self.poolers_by_task[str(task)](hidden_states, metadata) for task in set(tasks)}
-        return [results[task][row] for row, task in enumerate(tasks)]
+        rows_by_task: dict[str, list[int]] = {}
+        for row, params in enumerate(metadata.pooling_params):
+            rows_by_task.setdefault(str(params.task), []).append(row)
+        results: dict[int, Tensor] = {}
+        for task, rows in rows_by_task.items():
+            results |= zip(rows, self.poolers_by_task[task](hidden_states, metadata, rows), strict=True)
+        return [results[row] for row in range(len(results))]
 
 
 def make_embedding_pooler(pooler_config: PoolerConfig) -> DispatchPooler:

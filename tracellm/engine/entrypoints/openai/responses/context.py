@@ -66,14 +66,14 @@ class SimpleContext:
             total_tokens=num_prompt + num_generated,
         )
 
-    def make_response_output_items(
+    async def make_response_output_items(
         self, text: str, logprobs: list[ChatCompletionLogProbsContent] | None
     ) -> list[ResponseOutputItem]:
         """Return the items of a complete text: reasoning, message, calls.
 
         The last one has the status of the response; in vLLM a call that was cut off is `completed`, too.
         """
-        message = self.parser.parse(text, "assistant")
+        message = await self.parser.parse_async(text, "assistant")
         items: list[ResponseOutputItem] = []
         if message.reasoning:
             content = [ResponseReasoningText(text=message.reasoning)]

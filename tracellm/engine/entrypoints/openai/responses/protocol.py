@@ -55,6 +55,8 @@ Include = Literal[
 ]
 
 _CHOICES = ("none", "auto", "required")
+_MAX_ITEMS = 10_000
+"""Maximum items of `input`; the event loop works on each."""
 _SHARED_FIELDS = (
     *("model", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "logit_bias"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "ignore_eos", "skip_special_tokens"),
@@ -178,6 +180,8 @@ class ResponsesRequest(OpenAIBaseModel):
     @classmethod
     def _check_input(cls, value: Any, handler: Any) -> Any:
         """Validate without `handler`, which reports an error for each type."""
+        if isinstance(value, list) and len(value) > _MAX_ITEMS:
+            raise ValueError(f"may hold at most {_MAX_ITEMS} items")
         if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
             return value
         raise ValueError("Input should be a valid string or a list of items, which are JSON objects")
@@ -227,9 +231,7 @@ class ResponsesRequest(OpenAIBaseModel):
         template_kwargs = dict(self.chat_template_kwargs or {})
         if self.reasoning is not None and (effort := self.reasoning.effort) is not None:
             template_kwargs = {"reasoning_effort": effort, "enable_thinking": effort != "none"} | template_kwargs
-        return ChatCompletionRequest(
-            messages=messages, max_tokens=self.max_output_tokens, chat_template_kwargs=template_kwargs or None, **fields
-        )
+        return ChatCompletionRequest(messages=messages, chat_template_kwargs=template_kwargs or None, **fields)
 
     def _chat_tool_choice(self) -> str | dict[str, Any]:
         if isinstance(self.tool_choice, str):

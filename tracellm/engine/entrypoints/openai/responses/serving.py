@@ -69,6 +69,8 @@ class _Work:
     context: SimpleContext
     tokenizer: PreTrainedTokenizerFast
     created_time: int
+    stored: StoredResponse | None = None
+    """Entry of a response in the background."""
 
 
 class OpenAIServingResponses(OpenAIServing):
@@ -183,10 +185,12 @@ class OpenAIServingResponses(OpenAIServing):
             tool_parser.adjust_request(chat_request)
         if chat_request.tool_choice == "none" and self.exclude_tools_when_tool_choice_none:
             chat_request.tools = None
-        max_length = None
-        if request.truncation == "auto":
-            max_length = max(self.max_model_len - (request.max_output_tokens or 0), 1)
+        truncates = request.truncation == "auto"
+        max_length = self.max_model_len if truncates else None
         _, engine_prompt = await self._preprocess_chat(chat_request, tokenizer, max_length=max_length)
+        if truncates and len(token_ids := engine_prompt["prompt_token_ids"]) >= self.max_model_len:
+            room = request.max_output_tokens or 1
+            engine_prompt["prompt_token_ids"] = token_ids[-max(self.max_model_len - room, 1) :]
         max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), None)
         if request.max_output_tokens is not None:
             max_tokens = min(max_tokens, request.max_output_tokens)
@@ -226,7 +230,7 @@ class OpenAIServingResponses(OpenAIServing):
             if (output := work.context.append_output(result)) is not None:
                 text = output.text
                 logprobs = self._create_response_logprobs(work, output)
-        return self._complete(work, work.context.make_response_output_items(text, logprobs))
+        return self._complete(work, await work.context.make_response_output_items(text, logprobs))
 
     async def responses_stream_generator(
         self, work: _Work, result_generator: ResultGenerator
@@ -262,7 +266,7 @@ class OpenAIServingResponses(OpenAIServing):
         """Return the response to a request whose output has ended, and store it."""
         response = self._response(work, output, work.context.status)
         if work.request.store:
-            stored = self.store.get(response.id) or StoredResponse(response, work.messages)
+            stored = work.stored or StoredResponse(response, work.messages)
             stored.response = response
             self.store.put(stored)
         return response
@@ -285,7 +289,7 @@ class OpenAIServingResponses(OpenAIServing):
         self, work: _Work, result_generator: ResultGenerator
     ) -> AsyncGenerator[str, None] | ResponsesResponse:
         """Store a queued response and start a task for it. Return the response, or with `stream` its events."""
-        stored = StoredResponse(self._response(work, [], "queued"), work.messages)
+        work.stored = stored = StoredResponse(self._response(work, [], "queued"), work.messages)
         queued = stored.response.model_copy()
         if work.request.stream:
             stored.events = []

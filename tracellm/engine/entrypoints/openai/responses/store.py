@@ -39,7 +39,7 @@ class StoredResponse:
 
     @property
     def is_done(self) -> bool:
-        """Whether the response will not change any more."""
+        """Whether the response is final."""
         return self.response.status not in ("queued", "in_progress")
 
     def add_event(self, event: str) -> None:

@@ -80,6 +80,9 @@ class StreamingEventProcessor:
             if not isinstance(self._item, ResponseReasoningItem):
                 yield from self._open(ResponseReasoningItem(status="in_progress"), ResponseReasoningText(text=""))
             yield self._delta("reasoning_text", delta.reasoning)
+        calls = list(delta.tool_calls)
+        if calls and calls[0].id is None:  # the rest of the open call, before any content
+            yield from self._process_call(calls.pop(0))
         if delta.content:
             if not isinstance(self._item, ResponseOutputMessage):
                 part = ResponseOutputText(text="", logprobs=[])
@@ -88,7 +91,7 @@ class StreamingEventProcessor:
             self._logprobs += waiting
             shown = [_without_bytes(token) for token in waiting]
             yield self._delta("output_text", delta.content, logprobs=shown)
-        for call in delta.tool_calls:
+        for call in calls:
             yield from self._process_call(call)
 
     def close(self, status: ResponseStatus = "completed") -> Iterator[StreamEvent]:

@@ -115,8 +115,9 @@ class ToolParser(ABC):
     def _text_until(self, marks: Sequence[str]) -> Reading[str]:
         """Read content up to the next of these texts, and mark its place. Return it, or an empty string at the end."""
         reader = self.reader
+        pattern = re.compile("|".join(map(re.escape, marks))) if marks else None
         while True:
-            if marks and (found := re.compile("|".join(map(re.escape, marks))).search(reader.text, reader.position)):
+            if pattern is not None and (found := pattern.search(reader.text, reader.position)):
                 self._add_content(reader.take(found.start()))
                 reader.mark = reader.position
                 reader.position = found.end()
@@ -212,10 +213,13 @@ class ToolParser(ABC):
         self.reader.mark = None
 
     def _give_up(self) -> None:
-        """Turn what was read since the mark into content: it is no call. A call that was sent stays as it is."""
+        """Turn what was read since the mark into content: it is no call.
+
+        In a stream, a call that began has been sent, and stays as it is.
+        """
         if self.reader.mark is None:
             return
-        if len(self._names) > self.num_completed:
+        if not self._streaming and len(self._names) > self.num_completed:
             del self._calls[len(self._names) - 1]
             self._names.pop()
             self._space = self._space_before

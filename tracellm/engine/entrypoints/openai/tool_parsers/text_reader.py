@@ -108,11 +108,19 @@ class TextReader:
             write(_scalar((yield from self.run(_SCALAR))))
 
     def json_string(self) -> Reading[str]:
-        """Read a JSON string, after white space, and return what it stands for."""
+        """Read a JSON string, after white space, and return what it stands for.
+
+        Raises:
+            MalformedError: The text is no JSON string, or has half a surrogate pair, which UTF-8 cannot encode.
+        """
         parts: list[str] = []
         yield from self.skip_space()
         yield from self._string(parts.append)
         value: str = json.loads("".join(parts))
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MalformedError("half a surrogate pair") from None
         return value
 
     def _items(self, write: Callable[[str], object], close: str, depth: int) -> Reading[None]:
