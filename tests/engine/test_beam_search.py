@@ -86,3 +86,10 @@ def test_a_search_that_cannot_run_is_refused(tiny: LLM, prompts: Any, params: Be
     with pytest.raises(InvalidRequestError, match=words):
         tiny.beam_search(prompts, params)
     assert len(tiny.beam_search("a", BeamSearchParams(2, 1))[0].sequences) == 2
+
+
+def test_no_prompts(tiny: LLM) -> None:
+    """A search of no prompts has no outputs; a limit of prompts at a time is a positive number."""
+    assert tiny.beam_search([], BeamSearchParams(2, 4)) == []
+    with pytest.raises(InvalidRequestError, match="`concurrency_limit` must be at least 1"):
+        tiny.beam_search("a", BeamSearchParams(2, 4), concurrency_limit=-1)

@@ -52,7 +52,8 @@ def application() -> Any:
             yield 'data: {"id": "cmpl-1"}\n\n'
             if last == "wait":
                 await asyncio.Event().wait()
-            yield f"data: {last}\n\n"
+            event = "event: error\n" if last.startswith('{"type": "error"') else ""
+            yield f"{event}data: {last}\n\n"
 
         return StreamingResponse(events())
 
@@ -97,6 +98,10 @@ ANSWERS = {
     "/dead": (503, "EngineDeadError", "It has died.", "EngineDeadError: It has died."),
     "/unknown": (404, "404", "Not Found", None),
     '/stream/{"error": {"message": "x", "type": "EngineGenerateError"}}': (
+        *(200, "EngineGenerateError", "x"),
+        "EngineGenerateError: x",
+    ),
+    '/stream/{"type": "error", "error": {"message": "x", "type": "EngineGenerateError"}}': (
         *(200, "EngineGenerateError", "x"),
         "EngineGenerateError: x",
     ),

@@ -56,3 +56,13 @@ def test_a_later_request_may_have_the_same_id() -> None:
     later.span_id, later.start_ns, later.end_ns = "f" * 16, later.start_ns + 10**12, later.end_ns + 10**12
     later.attributes[names.GEN_AI_FINISH_REASONS] = ["abort"]
     assert steps(Trace([*spans, later]))[5].abort_reasons == {"1": "stop"}
+
+
+def test_a_retry_before_the_report_of_the_abort() -> None:
+    """An abort has the reason of the request that ended before its step, not of one that has begun since."""
+    spans = aborted("stop")
+    [step] = [span for span in spans if span.attributes.get(names.STEP_INDEX) == 6]
+    retry = next(span for span in a_run() if span.attributes.get(names.REQUEST_ID) == "1")
+    retry.span_id, retry.start_ns, retry.end_ns = "f" * 16, step.start_ns, step.end_ns + 1
+    retry.attributes[names.GEN_AI_FINISH_REASONS] = ["abort"]
+    assert steps(Trace([*spans, retry]))[5].abort_reasons == {"1": "stop"}

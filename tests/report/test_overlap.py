@@ -59,3 +59,12 @@ def test_a_moment_is_own_if_one_of_the_calls_is_without_a_callee() -> None:
     spans.append(call("AsyncLLM.add_request", 21, 11, 40, 90))
     [root] = folded_tree(Trace(spans))
     assert times_once(root.children[0]) == (100 * MS, 20 * MS)
+
+
+def test_the_row_of_a_line() -> None:
+    """The row of the user's line counts a moment of its calls once, too."""
+    trace = sixteen()
+    for span in trace.named("AsyncLLM.generate"):
+        span.attributes |= {names.CALLER_FILE: "app.py", names.CALLER_LINE: 12}
+    [row] = [line for line in calltree(Trace(trace.spans)).splitlines() if "app.py" in line]
+    assert row.split() == ["└", "app.py:12", "×16", "915", "ms"]

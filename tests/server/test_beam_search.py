@@ -83,3 +83,14 @@ def test_a_search_ends_with_its_caller(app: App) -> None:
             await asyncio.sleep(0.01)
 
     app.run(leave())
+
+
+def test_log_probabilities_beside_the_prompt(app: App) -> None:
+    """With `echo` the log probabilities of a beam's prompt are null, as a search computes none."""
+    body = {"prompt": "a", "use_beam_search": True, "n": 2, "max_tokens": 3, "echo": True, "logprobs": 1}
+    response = app.post("/v1/completions", body)
+    assert response.status_code == 200, response.text
+    for choice in response.json()["choices"]:
+        numbers = choice["logprobs"]["token_logprobs"]
+        assert numbers[0] is None
+        assert all(isinstance(number, float) for number in numbers[-3:])

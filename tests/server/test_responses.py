@@ -13,9 +13,16 @@ from tests.server.fake import FakeEngine
 from tests.server.test_tool_calls import AUTO, CALL, PARAMETERS, Speaker
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineGenerateError, InvalidRequestError
-from tracellm.engine.entrypoints.openai.responses.protocol import ResponsesRequest
+from tracellm.engine.entrypoints.openai.protocol import DeltaMessage
+from tracellm.engine.entrypoints.openai.responses.protocol import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponsesRequest,
+)
 from tracellm.engine.entrypoints.openai.responses.store import ResponseStore
+from tracellm.engine.entrypoints.openai.responses.streaming_events import StreamingEventProcessor
 from tracellm.engine.entrypoints.openai.responses.utils import construct_input_messages
+from tracellm.engine.entrypoints.openai.tool_protocol import DeltaFunctionCall, DeltaToolCall
 
 PATH = "/v1/responses"
 TOOLS = [
@@ -300,17 +307,41 @@ def test_tools_without_a_parser(runner: asyncio.Runner, speaker: Speaker) -> Non
     assert "--enable-auto-tool-choice" in response.json()["error"]["message"]
 
 
-def test_truncation(app: App) -> None:
+@pytest.mark.parametrize(("requested", "max_tokens"), [(5, 5), (None, 1)])
+def test_truncation(app: App, requested: int | None, max_tokens: int) -> None:
     """`truncation` auto keeps the last tokens of a long conversation, and room for the answer."""
     app.engine.answer = "Hi."
     limit = app.engine.model_config.max_model_len
-    body = {"input": "a " * 300 + "the end", "truncation": "auto", "max_output_tokens": 5}
+    body = {"input": "a " * 300 + "the end", "truncation": "auto", "max_output_tokens": requested}
     assert app.post(PATH, body).status_code == 200
     (request,) = app.engine.requests[-1:]
-    assert request["params"].max_tokens == 5
-    response = app.post(PATH, body | {"max_output_tokens": None})
-    assert response.status_code == 400
-    assert f"your request has {limit} input tokens" in response.json()["error"]["message"]
+    assert request["params"].max_tokens == max_tokens
+    assert len(request["token_ids"]) == limit - max_tokens
+
+
+def test_no_truncation(app: App) -> None:
+    """`truncation` auto keeps all of a conversation that fits, however many tokens its answer may have."""
+    app.engine.answer = "Hi."
+    limit = app.engine.model_config.max_model_len
+    for body in ({}, {"truncation": "auto", "max_output_tokens": limit}):
+        assert app.post(PATH, {"input": "Hello", **body}).status_code == 200
+    first, second = (request["token_ids"] for request in app.engine.requests[-2:])
+    assert first == second
+
+
+def test_a_call_that_ends_with_content_after_it() -> None:
+    """If one delta ends a call and begins a message, the call's arguments are complete."""
+    begun = DeltaToolCall(index=0, id="call-1", function=DeltaFunctionCall(name="f", arguments='{"x": '))
+    ended = DeltaToolCall(index=0, function=DeltaFunctionCall(arguments="1}"))
+    processor = StreamingEventProcessor()
+    for delta in (DeltaMessage(tool_calls=[begun]), DeltaMessage(content=" Done.", tool_calls=[ended])):
+        list(processor.process(delta, []))
+    list(processor.close())
+    call, message = processor.output_items
+    assert isinstance(call, ResponseFunctionToolCall)
+    assert isinstance(message, ResponseOutputMessage)
+    assert call.arguments == '{"x": 1}'
+    assert [part.text for part in message.content] == [" Done."]
 
 
 # -- failures and the background --------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ class Speaker(FakeEngine):
         self, prompt: Any, sampling_params: SamplingParams, request_id: str, **further: Any
     ) -> AsyncGenerator[RequestOutput, None]:
         """Answer each request alike."""
-        self.requests.append({"prompt": prompt["prompt"], "params": sampling_params})
+        token_ids = prompt["prompt_token_ids"]
+        self.requests.append({"prompt": prompt["prompt"], "token_ids": token_ids, "params": sampling_params})
         delta = sampling_params.output_kind is RequestOutputKind.DELTA
         pieces = [self.answer[start : start + 3] for start in range(0, len(self.answer), 3)] if delta else [self.answer]
         for number, piece in enumerate(pieces or [""], 1):

@@ -269,3 +269,25 @@ def test_required_calls_that_are_cut_off(text: str, calls: Calls, content: str) 
     """Required calls end where `max_tokens` cuts the text, complete and streamed; vLLM refuses the complete text."""
     assert complete(RequiredToolParser(tools()), text) == (calls, content)
     assert stream(RequiredToolParser(tools()), list(text)) == (calls, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces", "content"),
+    [
+        ("llama3_json", ['{"name": "f", "parameters": {"x": ', "None}}", " or {x}"], " or {x}"),
+        ("hermes", ['<tool_call>{"name":"f","arguments":{"x": ', "oops}", "<tool_call>hello"], "<tool_call>hello"),
+    ],
+)
+def test_a_stream_with_two_malformed_calls(name: str, pieces: list[str], content: str) -> None:
+    """A call that was sent stays as it is; a later one that cannot be read is content."""
+    calls, text = stream(make(name), pieces)
+    assert [called for called, _ in calls] == ["f"]
+    assert text.endswith(content)
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "hermes", "mistral"])
+def test_half_a_surrogate_pair(name: str) -> None:
+    """A name that UTF-8 cannot encode makes no call."""
+    text = r'{"name": "\ud800", "arguments": {}}'
+    marked = {"llama3_json": text, "hermes": f"<tool_call>{text}</tool_call>", "mistral": f"[TOOL_CALLS][{text}]"}
+    assert complete(make(name), marked[name])[0] == []

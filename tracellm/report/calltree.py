@@ -19,8 +19,8 @@ from rich.cells import cell_len, set_cell_size
 from tracellm.report.texts import text
 from tracellm.report.tree.folded import folded
 from tracellm.report.tree.invariants import run_passes
-from tracellm.report.tree.nodes import Node, raised_here, walk
-from tracellm.report.tree.overlap import times_once
+from tracellm.report.tree.nodes import Node, calls_below, raised_here, walk
+from tracellm.report.tree.overlap import times_once, total_once
 from tracellm.report.tree.step_groups import condense
 from tracellm.report.wording.request_names import RequestNames, request_names
 from tracellm.report.wording.safe_text import visible
@@ -128,6 +128,8 @@ def rows(roots: Iterable[Node], names_of: RequestNames, lang: str) -> Iterator[R
         same_result = node.count == 1 or (node.spans and names.HTTP_METHOD in node.span.attributes)
         returned = result(node.span, _LONGEST_RESULT) if node.spans and same_result else ""
         total_ns, own_ns = times_once(node) if node.count > 1 and node.spans else (node.total_ns, node.own_ns)
+        if node.kind == "line":
+            total_ns = min(total_ns, total_once(span for child in calls_below(node) for span in child.spans))
         title = _title(node, names_of, lang)
         if node.kind == "call":
             mark = moved(node.span, caller, lang)

@@ -45,7 +45,14 @@ def requests_list(trace: Trace, lang: str, width: int) -> str:
         lines.append(_line(f"{(span.start_ns - start) / 1e9:,.3f} s", took, title))
         below = _below(found[span.span_id], times, lang) if http is None else _of_http(http, found, times, lang)
         for part in below:
-            lines += wrap(part, width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_long_words=False)
+            lines += wrap(
+                part,
+                width,
+                initial_indent=_INDENT,
+                subsequent_indent=_INDENT,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,9 @@ damaged trace lacks is empty or zero here.
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -217,19 +219,25 @@ def _steps(trace: Trace) -> tuple[Step, ...]:
 
 
 class _Ends:
-    """Finish reasons of requests, by their ids; a later request may have the id of an earlier one."""
+    """Finish reasons of requests, by their ids; a later request may have the id of an earlier one.
+
+    An aborted request has ended when the step that reports it ends.
+    """
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._by_id: dict[str, list[Span]] = {}
         for span in spans:
             self._by_id.setdefault(str(span.attributes.get(names.REQUEST_ID, "")), []).append(span)
+        for own in self._by_id.values():
+            own.sort(key=attrgetter("end_ns"))
 
     def of(self, step: Step) -> dict[str, str]:
         """Return the reasons of the requests that were aborted before a step, as far as they are recorded."""
         found = {}
         for request_id in step.aborted:
-            submitted = [one for one in self._by_id.get(request_id, ()) if one.start_ns <= step.span.end_ns]
-            reasons = submitted[-1].attributes.get(names.GEN_AI_FINISH_REASONS) if submitted else None
+            own = self._by_id.get(request_id, [])
+            place = bisect_right(own, step.span.end_ns, key=attrgetter("end_ns"))
+            reasons = own[place - 1].attributes.get(names.GEN_AI_FINISH_REASONS) if place else None
             if isinstance(reasons, list) and reasons:
                 found[request_id] = str(reasons[0])
         return found

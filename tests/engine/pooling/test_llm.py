@@ -222,3 +222,26 @@ def test_older_names_of_the_arguments() -> None:
     assert llm.model_config.pooler_config.pooling_type == "MEAN"  # type: ignore[union-attr]
     assert not llm.llm_engine.vllm_config.scheduler_config.enable_chunked_prefill
     assert not llm.llm_engine.vllm_config.cache_config.enable_prefix_caching
+
+
+def test_tasks_of_one_step() -> None:
+    """A vector of a prompt that the prefix cache has, and vectors of another prompt's tokens, come from one step."""
+    llm = LLM(runner="pooling", dtype="float32", max_model_len=64, enable_chunked_prefill=False)
+    prompt = list(range(5, 45))
+    (expected,) = llm.embed({"prompt_token_ids": prompt})
+    (tokens,) = llm.encode({"prompt_token_ids": [1, 2, 3]}, pooling_task="token_embed")
+    engine = llm.llm_engine
+    engine.add_request("embed", {"prompt_token_ids": prompt}, PoolingParams(task="embed"))
+    engine.add_request("tokens", {"prompt_token_ids": [1, 2, 3]}, PoolingParams(task="token_embed"))
+    outputs: dict[str, Any] = {output.request_id: output for output in engine.step()}
+    assert outputs["embed"].num_cached_tokens == 32
+    check_equal(outputs["embed"].outputs.data, torch.tensor(expected.outputs.embedding))
+    check_equal(outputs["tokens"].outputs.data, tokens.outputs.data)
+
+
+def test_a_task_that_is_none_of_pooling(generating: LLM, llm: LLM) -> None:
+    """Pooling parameters with the task of generation are refused by both kinds of engines."""
+    with pytest.raises(InvalidRequestError, match="does not support pooling"):
+        generating.llm_engine.add_request("0", TEXTS[0], PoolingParams(task="generate"))
+    with pytest.raises(InvalidRequestError, match="Unsupported task: 'generate'"):
+        llm.llm_engine.add_request("0", TEXTS[0], PoolingParams(task="generate"))

@@ -11,6 +11,7 @@ from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
+REPEATING = {"type": "string", "pattern": "(a{1000}){1000}"}
 TAG = {"begin": "<f>", "schema": {}, "end": ""}
 
 WRONG: dict[str, list[tuple[Any, str]]] = {
@@ -21,7 +22,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ({"not": {"type": "string"}}, 'these keywords are not supported: ["not"]'),
         ({"type": "array", "uniqueItems": True}, 'these keywords are not supported: ["uniqueItems"]'),
         ({"type": "string", "pattern": "("}, "unclosed group"),
-        ({"type": "string", "pattern": "(a{1000}){1000}"}, "it is too complex: its repetitions, such as `{1000}`"),
+        (REPEATING, "it is too complex: its repetitions, such as `{1000}`"),
         (
             {"type": "object", "propertyNames": {"pattern": "(a{1000}){1000}"}},
             "it is too complex: its repetitions, such as `{1000}`",
@@ -58,6 +59,10 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (json.dumps({"triggers": ["<f"], "structures": []}), "`structures` is empty"),
         (json.dumps({"triggers": ["<g"], "structures": [TAG]}), "'<f>' does not start with any of the triggers"),
         (json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": {"type": "x"}}]}), "Invalid type: x"),
+        (
+            json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": REPEATING}]}),
+            "it is too complex: its repetitions, such as `{1000}`",
+        ),
         (
             json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": 3}]}),
             "each with `begin`, `schema` and `end`",

@@ -227,6 +227,7 @@ class SpanBuilder:
         self.open: dict[int, Sequence[Any]] = {}
         self.updates = PendingUpdates()
         self.problems: list[Mistake] = []
+        self._serves_http = False
         self.calls = self.capture_ns = 0
         self.first, self.offset = header.origins[-1]
         self.shift_ns = header.clock[0] - header.clock[1]
@@ -239,7 +240,8 @@ class SpanBuilder:
     def define(self, sites: Iterable[tuple[int, Mapping[str, Any]]], threads: Iterable[Any]) -> None:
         """Add the definitions of a frame."""
         for number, definition in sites:
-            self.sites[number] = SpanSite.of(definition, self._entries, self.problems)
+            site = self.sites[number] = SpanSite.of(definition, self._entries, self.problems)
+            self._serves_http = self._serves_http or site.defined in _HTTP_CALLS
         for number, definition in threads:
             self.threads[number] = SpanThread.of(definition, self.header.root)
 
@@ -354,8 +356,8 @@ class SpanBuilder:
             request_id, trace_id, span_id, request_parent = facts
             if call:
                 request_parent = self.ids.span_id(call)
-                if call >= self.first:
-                    self.forwarded.setdefault(call, []).append((_HTTP_CALLS, {request_id: span_id}))
+                if self._serves_http and call >= self.first:
+                    self.forwarded.setdefault(call, []).append((_HTTP_CALLS, {request_id: None}))
             self.tracker.submitted(request_id, trace_id, span_id, request_parent, start + self.shift_ns)
         elif kind == USER_SPAN:
             self.open.pop(call, None)

@@ -215,9 +215,9 @@ class Console:
         """Requests, tokens and steps, as far as they were recorded."""
         counts = {"requests": self._requests, "prompt": self._prompt_tokens, "output": self._output_tokens}
         counts |= {"steps": self._steps, "failed": self._failed}
-        subjects = [subject for subject in ("requests", "steps") if is_recorded(manifest, subject)]
-        if self._failed:
-            subjects.insert(-1, "failed")
+        shown = {"requests": is_recorded(manifest, "requests"), "failed": self._failed > 0}
+        shown["steps"] = is_recorded(manifest, "steps")
+        subjects = [subject for subject, is_shown in shown.items() if is_shown]
         return "".join(text(self._lang, f"console.end.{subject}", **counts) for subject in subjects)
 
     def _keep_reason(self, request: Span) -> None:
@@ -356,8 +356,10 @@ class Console:
 
     def _read(self, span: Span) -> Step:
         step = read_step(span)
-        reasons = {id: self._reasons[id] for id in step.aborted if id in self._reasons}
-        return self._request_names.in_step(replace(step, abort_reasons=reasons))
+        if step.aborted:
+            reasons = {id: self._reasons[id] for id in step.aborted if id in self._reasons}
+            step = replace(step, abort_reasons=reasons)
+        return self._request_names.in_step(step)
 
     def _print_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
         """Print the first step of its kind in full, unless brief; keep any other as the start of a run."""

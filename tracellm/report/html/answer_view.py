@@ -168,12 +168,12 @@ def _failed_http(trace: Trace, lang: str) -> list[dict[str, Any]]:
 
 def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]:
     values = {name: duration(value) if isinstance(value, float) else value for name, value in finding.values.items()}
-    because = ""
+    because, name = "", short.shorten(finding.request_id)
     if finding.held is not None:
-        why = held_reason(finding.held.reason, short.in_details(finding.held.details), lang, finding.request_id)
+        why = held_reason(finding.held.reason, short.in_details(finding.held.details), lang, name)
         mostly = finding.values.get("mostly", 0) != finding.values.get("steps", 0)
         because = text(lang, "finding.because.mostly" if mostly else "finding.because", why=why, **values)
-    request = visible(short.shorten(finding.request_id))
+    request = visible(name)
     if finding.kind == "slow_step":
         values |= {
             name: text(lang, f"{key}.{values[name]}") for name, key in (("kind", "step.kind"), ("part", "page.part"))

@@ -327,8 +327,9 @@ class _Candidates:
 
     def _mask(self, mask: GrammarMask) -> list[Any]:
         """Return `[number of allowed tokens, their probability, likeliest token, forbidden or not, allowed ones]`."""
+        forbidden = mask.forbidden is not None and self._room > 0
         first = self._listed([] if mask.likeliest is None else [mask.likeliest])
-        return [mask.num_allowed, mask.share, first, mask.forbidden is not None, self._listed(mask.allowed)]
+        return [mask.num_allowed, mask.share, first, forbidden, self._listed(mask.allowed)]
 
     def _listed(self, candidates: list[tuple[int, str, float]]) -> list[float]:
         """Return `[token id, probability, token id, probability, ...]`."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tracellm.report.tree.nodes import Node, calls_below
 from tracellm.trace.model import Span
 
-__all__ = ["times_once"]
+__all__ = ["times_once", "total_once"]
 
 _Interval = tuple[int, int]
 
@@ -19,11 +19,8 @@ def times_once(node: Node) -> tuple[int, int]:
 
     Own time is without callees in the same thread and without the recording, as in `Node`.
     """
-    threads: dict[tuple[str, int, str], list[Span]] = {}
-    for span in node.spans:
-        threads.setdefault(span.thread, []).append(span)
-    totals = [_length((span.start_ns, span.end_ns) for span in spans) for spans in threads.values()]
-    if sum(totals) >= node.total_ns:
+    total = total_once(node.spans)
+    if total >= node.total_ns:
         return node.total_ns, node.own_ns
     made: dict[str | None, list[Span]] = {}
     for child in calls_below(node):
@@ -31,9 +28,21 @@ def times_once(node: Node) -> tuple[int, int]:
             made.setdefault(span.parent_span_id, []).append(span)
     own = sum(
         _length(part for span in spans for part in _without(span, made.get(span.span_id, ())))
-        for spans in threads.values()
+        for spans in _by_thread(node.spans)
     )
-    return sum(totals), min(own, node.own_ns)
+    return total, min(own, node.own_ns)
+
+
+def total_once(spans: Iterable[Span]) -> int:
+    """Return the time of calls in nanoseconds; a moment of several calls in one thread counts once."""
+    return sum(_length((span.start_ns, span.end_ns) for span in own) for own in _by_thread(spans))
+
+
+def _by_thread(spans: Iterable[Span]) -> Iterable[list[Span]]:
+    threads: dict[tuple[str, int, str], list[Span]] = {}
+    for span in spans:
+        threads.setdefault(span.thread, []).append(span)
+    return threads.values()
 
 
 def _length(intervals: Iterable[_Interval]) -> int:

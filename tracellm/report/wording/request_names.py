@@ -23,7 +23,7 @@ LONGEST_REQUEST_NAME = 20
 
 _RANDOM = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}(?:\1[0-9a-f]{4}){3}[0-9a-f]{8}(?![0-9a-f])")
 """32 hexadecimal digits, or a UUID."""
-_VALUE = re.compile(r"(?<==)\S+")
+_ID = re.compile(r"\b(by|request)=(\S+)")
 _FEWEST_DIGITS = 4
 _HEAD = 8
 _BEGINNING = re.compile(r".*[-_:/. ]", re.DOTALL)
@@ -51,8 +51,8 @@ class RequestNames:
         return self._names[request_id]
 
     def in_details(self, details: str) -> str:
-        """Return `name=value name=value` with names in place of ids."""
-        return _VALUE.sub(lambda found: self.shorten(found[0]), details)
+        """Return `name=value name=value` with names in place of the ids of `by` and `request`."""
+        return _ID.sub(lambda found: f"{found[1]}={self.shorten(found[2])}", details)
 
     def _digits(self, random: str) -> str:
         if random not in self._short:
@@ -66,12 +66,9 @@ class RequestNames:
         return self._short[random]
 
     def _without_middle(self, name: str) -> str:
-        """Return the beginning and the end of a name: as much of the end as no other request has."""
-        for length in range(LONGEST_REQUEST_NAME - _HEAD - 1, len(name) - _HEAD - 1):
-            shorter = f"{name[:_HEAD]}…{name[-length:]}"
-            if shorter not in self._owners:
-                return shorter
-        return name
+        """Return the beginning and the end of a name, or the whole name if another request has these."""
+        shorter = f"{name[:_HEAD]}…{name[1 + _HEAD - LONGEST_REQUEST_NAME :]}"
+        return name if shorter in self._owners else shorter
 
     def in_step(self, step: Step) -> Step:
         """Return a step with the short names in place of the ids."""

@@ -229,7 +229,8 @@ def cosine_similarity(
 
     padding = [] if pad_token_id is None else [pad_token_id]
     firsts = list(embed_1) * len(embed_2) if len(embed_1) == 1 else embed_1
-    scores = cosine(*(torch.stack([one.outputs.data for one in side]) for side in (firsts, embed_2)), dim=1)
+    left, right = (torch.stack([one.outputs.data for one in side]) for side in (firsts, embed_2))
+    scores = cosine(left, right, dim=1)
     return [
         PoolingRequestOutput(
             request_id=f"{first.request_id}_{second.request_id}",

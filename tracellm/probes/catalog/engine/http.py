@@ -22,8 +22,8 @@ __all__ = ["ENTRIES"]
 
 _REQUEST_ID = b"x-request-id"
 _EVENT = b"data: "
-_ERROR_EVENT = b'data: {"error"'
-"""Beginning of the event with which a stream fails; its status has been sent."""
+_ERROR_EVENTS = (b'data: {"error"', b"event: error\n")
+"""Beginnings of the event with which a stream fails, of completions and of responses; its status has been sent."""
 _LONGEST_BODY = 16_384  # bytes of an error's body; tracellm's own have at most 2000 characters of text
 _LONGEST_MESSAGE = 500  # characters
 _LONGEST_ID = 200  # characters
@@ -52,8 +52,8 @@ class _Exchange:
             chunk = message.get("body", b"")
             if (self.status or 0) >= _FAILED and len(self.body) < _LONGEST_BODY:
                 self.body += chunk[:_LONGEST_BODY]
-            elif chunk.startswith(_ERROR_EVENT):
-                self.body = chunk[len(_EVENT) : _LONGEST_BODY]
+            elif chunk.startswith(_ERROR_EVENTS):
+                self.body = chunk.partition(_EVENT)[2][:_LONGEST_BODY]
             self.complete = self.complete or not message.get("more_body", False)
         await self._send(message)
 

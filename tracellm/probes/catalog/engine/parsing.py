@@ -6,6 +6,7 @@ have lengths and the names of called functions; the texts are in the request's s
 vLLM: vllm/entrypoints/openai/tool_parsers/, vllm/reasoning/; later versions: vllm/tool_parsers/, vllm/parser/.
 """
 
+from functools import partial
 from typing import Any
 
 from tracellm.probes.catalog.entries import argument, ours_only, vllm_only
@@ -28,9 +29,9 @@ def _capture_reasoning(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
     return _facts("model_output", argument(args, kwargs, 1, "model_output"), lengths)
 
 
-def _capture_delta(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
-    """Capture a piece of a stream; vLLM's parsers get it after the text so far and the text with it."""
-    piece = kwargs["delta_text"] if "delta_text" in kwargs else args[3 if len(args) > 3 else 1]
+def _capture_delta(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, place: int = 1) -> dict[str, Any]:
+    """Capture a piece of a stream, which is the argument at `place`."""
+    piece = argument(args, kwargs, place, "delta_text")
     found: list[str] = []
     for call in () if result is None or isinstance(result, tuple) else result.tool_calls:
         function = call.function
@@ -51,6 +52,9 @@ def _lengths(**parts: str | None) -> list[str]:
 def _facts(name: str, text: str | None, found: list[str]) -> dict[str, Any]:
     return {names.ARGUMENTS: [f"{name}=str of {len(text or '')}"], names.RESULT: ", ".join(found) or "nothing yet"}
 
+
+_capture_later_delta = partial(_capture_delta, place=3)
+"""For vLLM's parsers, which get a piece after the text so far and the text with it."""
 
 _TOOLS = "entrypoints.openai.tool_parsers"
 _TOOL_PARSERS = (
@@ -75,14 +79,14 @@ ENTRIES = (
         for home in _TOOL_PARSERS
         for level, function, capture in (
             ("request", "extract_tool_calls", _capture_calls),
-            ("step", "extract_tool_calls_streaming", _capture_delta),
+            ("step", "extract_tool_calls_streaming", _capture_later_delta),
         )
         for entry in vllm_only(level, f"{_TOOLS}.{home}", function, later=f"tool_parsers.{home}", record=capture)  # type: ignore[arg-type]
     ),
     *vllm_only("request", _DEEPSEEK, "extract_reasoning", record=_capture_reasoning),
-    *vllm_only("step", _DEEPSEEK, "extract_reasoning_streaming", record=_capture_delta),
+    *vllm_only("step", _DEEPSEEK, "extract_reasoning_streaming", record=_capture_later_delta),
     *vllm_only("request", _QWEN, "extract_reasoning", removed="0.32.0", record=_capture_reasoning),
-    *vllm_only("step", _QWEN, "extract_reasoning_streaming", removed="0.32.0", record=_capture_delta),
+    *vllm_only("step", _QWEN, "extract_reasoning_streaming", removed="0.32.0", record=_capture_later_delta),
     *vllm_only("request", _PARSER, "parse", added="0.32.0"),
     *vllm_only("step", _PARSER, "parse_delta", added="0.32.0", record=_capture_delta),
 )

@@ -252,8 +252,9 @@ def token_ids(of: Likeliest) -> list[list[int]]:
 def likeliest(of: Any, most: int = CANDIDATES) -> Likeliest:
     """Return the `most` greatest of each row of [rows, vocabulary].
 
-    The maximum of each group of 64 neighbours is fast to find, and the five groups with the greatest maxima hold the
-    five greatest. This takes half the time of `topk` over 32 rows of 4096, and a sixth over large vocabularies.
+    The maximum of each group of 64 neighbours is fast to find, and as many groups as are wanted, those with the
+    greatest maxima, hold the greatest. This takes half the time of `topk` over 32 rows of 4096, and a sixth over large
+    vocabularies.
     """
     import torch
 
@@ -264,7 +265,7 @@ def likeliest(of: Any, most: int = CANDIDATES) -> Likeliest:
         values, ids = of.topk(count, dim=-1)
         return values.tolist(), None, ids.tolist()
     groups = of.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)
-    best = groups.amax(dim=-1).topk(count, dim=-1).indices.numpy()  # [rows, 5]
+    best = groups.amax(dim=-1).topk(count, dim=-1).indices.numpy()  # [rows, count]
     members = groups.numpy()[_row_numbers(rows), best].reshape(rows, count * _NEIGHBOURS)
     values, positions = torch.from_numpy(members).topk(count, dim=-1)
     return values.tolist(), best.tolist(), positions.tolist()
@@ -290,7 +291,8 @@ def _pooled(shapes: Any) -> dict[str, Any]:
         return {}
     shown = ", ".join(str(list(shape)) for shape in shapes[:CANDIDATES])
     more = ", ..." if len(shapes) > CANDIDATES else ""
-    return {names.RESULT: f"{len(shapes)} results{': ' if shapes else ''}{shown}{more}"}
+    counted = "1 result" if len(shapes) == 1 else f"{len(shapes)} results"
+    return {names.RESULT: f"{counted}{': ' if shapes else ''}{shown}{more}"}
 
 
 _RUNNER = "worker.gpu_model_runner:GPUModelRunner"
