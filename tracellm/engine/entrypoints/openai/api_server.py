@@ -323,12 +323,9 @@ async def init_app_state(engine_client: AsyncLLM, state: Any, args: ServeArgs) -
     state.openai_serving_models = models
     state.openai_serving_chat = state.openai_serving_responses = state.openai_serving_completion = None
     if "generate" in engine_client.processor.supported_tasks:
-        parsing: dict[str, Any] = {
-            "parsers": await _parsers(engine_client, args),
-            "exclude_tools_when_tool_choice_none": args.exclude_tools_when_tool_choice_none,
-        }
-        state.openai_serving_chat = OpenAIServingChat(engine_client, models, args.response_role, **parsing, **options)
-        state.openai_serving_responses = OpenAIServingResponses(engine_client, models, **parsing, **options)
+        chat_options = {"parsers": await _parsers(engine_client, args), **options}
+        state.openai_serving_chat = OpenAIServingChat(engine_client, models, args.response_role, **chat_options)
+        state.openai_serving_responses = OpenAIServingResponses(engine_client, models, **chat_options)
         state.openai_serving_completion = OpenAIServingCompletion(engine_client, models, **options)
     pooling.init_pooling_state(engine_client, state, models, options)
     state.openai_serving_tokenization = OpenAIServingTokenization(engine_client, models, **options)
@@ -345,4 +342,5 @@ async def _parsers(engine_client: AsyncLLM, args: ServeArgs) -> ParserChoice:
         None if engine_client.model_config.skip_tokenizer_init else await engine_client.get_tokenizer(),
         ToolParserManager.get_tool_parser(tool_parser) if args.enable_auto_tool_choice and tool_parser else None,
         ReasoningParserManager.get_reasoning_parser(reasoning_parser) if reasoning_parser else None,
+        exclude_tools_when_tool_choice_none=args.exclude_tools_when_tool_choice_none,
     )

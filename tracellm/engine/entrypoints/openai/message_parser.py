@@ -34,8 +34,16 @@ class ParserChoice:
         tokenizer: PreTrainedTokenizerFast | None,
         tool_parser: type[ToolParser] | None,
         reasoning_parser: type[ReasoningParser] | None,
+        *,
+        exclude_tools_when_tool_choice_none: bool = False,
     ) -> None:
         """Choose between these parsers.
+
+        Args:
+            tokenizer: Tokenizer of the model, None without one.
+            tool_parser: Parser of tool calls, if the server has one.
+            reasoning_parser: Parser of reasoning, if the server has one.
+            exclude_tools_when_tool_choice_none: Leave the tools out of the prompt if the model must not call them.
 
         Raises:
             EngineError: A parser needs tokens that the tokenizer does not have.
@@ -43,9 +51,21 @@ class ParserChoice:
         self.tokenizer = tokenizer
         self.tool_parser = tool_parser
         self.reasoning_parser = reasoning_parser
+        self.exclude_tools_when_tool_choice_none = exclude_tools_when_tool_choice_none
         if tokenizer is not None:
             self._tool_parser_of_model()
             self._reasoning_parser("")
+
+    def adjust_request(self, request: ChatCompletionRequest) -> None:
+        """Constrain the output to a forced call, and leave out tools that must not be called.
+
+        Raises:
+            InvalidRequestError: See `get_tool_parser`; or the tools contradict each other.
+        """
+        if (tool_parser := self.get_tool_parser(request)) is not None:
+            tool_parser.adjust_request(request)
+        if request.tool_choice == "none" and self.exclude_tools_when_tool_choice_none:
+            request.tools = None
 
     def get_tool_parser(self, request: ChatCompletionRequest) -> ToolParser | None:
         """Return a parser for an output of the request, or None if its text has no calls.

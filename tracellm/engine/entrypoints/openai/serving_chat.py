@@ -48,7 +48,6 @@ class OpenAIServingChat(OpenAIServing):
         response_role: str,
         *,
         parsers: ParserChoice,
-        exclude_tools_when_tool_choice_none: bool = False,
         **options: Any,
     ) -> None:
         """Serve chat completions.
@@ -58,13 +57,11 @@ class OpenAIServingChat(OpenAIServing):
             models: Served model names.
             response_role: Role of generated messages.
             parsers: Parsers of reasoning and tool calls.
-            exclude_tools_when_tool_choice_none: Leave the tools out of the prompt if the model must not call them.
             options: Those of `OpenAIServing`.
         """
         super().__init__(engine_client, models, **options)
         self.response_role = response_role
         self.parsers = parsers
-        self.exclude_tools_when_tool_choice_none = exclude_tools_when_tool_choice_none
 
     async def create_chat_completion(
         self, request: ChatCompletionRequest, raw_request: Request | None = None
@@ -81,21 +78,13 @@ class OpenAIServingChat(OpenAIServing):
         request_id = f"chatcmpl-{self._base_request_id(raw_request, request.request_id)}"
         try:
             tokenizer = await self.engine_client.get_tokenizer()
-            if (tool_parser := self.parsers.get_tool_parser(request)) is not None:
-                tool_parser.adjust_request(request)
-            if request.tool_choice == "none" and self.exclude_tools_when_tool_choice_none:
-                request.tools = None
+            self.parsers.adjust_request(request)
             conversation, engine_prompt = await self._preprocess_chat(
                 request, tokenizer, documents=request.documents, max_length=self._max_length(request)
             )
             requested = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
             max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), requested)
-            options: dict[str, Any] = {
-                "trace_headers": None if raw_request is None else self._get_trace_headers(raw_request.headers),
-                "priority": request.priority,
-                "data_parallel_rank": self._get_data_parallel_rank(raw_request),
-                "cache_salt": request.cache_salt,
-            }
+            options = self._engine_options(raw_request, request.priority) | {"cache_salt": request.cache_salt}
             if request.use_beam_search:
                 beam_params = request.to_beam_search_params(max_tokens, self.default_sampling_params)
                 generator = self.beam_search(engine_prompt, request_id, beam_params, **options)

@@ -60,27 +60,21 @@ class OpenAIServingCompletion(OpenAIServing):
         if (unsupported := self._unsupported(request)) is not None:
             return create_error_response(unsupported)
         request_id = f"cmpl-{self._base_request_id(raw_request, request.request_id)}"
-        trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
         try:
             self._check_num_outputs(len(request.prompts), request.num_choices)  # before tokenizing them
             tokenizer = None if self.model_config.skip_tokenizer_init else await self.engine_client.get_tokenizer()
             engine_prompts = [await self._render(request, prompt, tokenizer) for prompt in request.prompts]
+            options = self._engine_options(raw_request, request.priority) | {"cache_salt": request.cache_salt}
             generators = []
             for index, engine_prompt in enumerate(engine_prompts):
                 max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), request.max_tokens)
-                arguments: dict[str, Any] = {
-                    "trace_headers": trace_headers,
-                    "priority": request.priority,
-                    "data_parallel_rank": self._get_data_parallel_rank(raw_request),
-                    "cache_salt": request.cache_salt,
-                }
                 request_id_item = f"{request_id}-{index}"
                 if request.use_beam_search:
                     beam_params = request.to_beam_search_params(max_tokens, self.default_sampling_params)
-                    generators.append(self.beam_search(engine_prompt, request_id_item, beam_params, **arguments))
+                    generators.append(self.beam_search(engine_prompt, request_id_item, beam_params, **options))
                     continue
                 params = request.to_sampling_params(max_tokens, self.default_sampling_params)
-                generate_arguments = await self._process_inputs(request_id_item, engine_prompt, params, **arguments)
+                generate_arguments = await self._process_inputs(request_id_item, engine_prompt, params, **options)
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
         except ValueError as error:

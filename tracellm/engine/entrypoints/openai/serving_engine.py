@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from tracellm.engine.entrypoints.pooling.protocol import EmbeddingChatRequest
+    from tracellm.engine.pool.pooling_params import PoolingParams
 
 __all__ = ["OpenAIServing", "clamp_prompt_logprobs", "decoded_token", "finite_logprob"]
 
@@ -252,9 +253,7 @@ class OpenAIServing:
             InvalidRequestError: The request has more outputs than allowed.
         """
         self._check_num_outputs(1, params.n)
-        if self.request_logger is not None:
-            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
-            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
+        self._log_inputs(request_id, engine_prompt, params)
         # vLLM adds the truncation; here the prompt is already truncated.
         return {
             "prompt": engine_prompt if cache_salt is None else engine_prompt | {"cache_salt": cache_salt},
@@ -287,9 +286,7 @@ class OpenAIServing:
             raise InvalidRequestError("You cannot use beam search when `skip_tokenizer_init` is True.")
         self._check_num_outputs(1, params.beam_width)
         sampling_params = params.to_sampling_params()
-        if self.request_logger is not None:
-            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
-            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
+        self._log_inputs(request_id, engine_prompt, params)
         tokenizer = await self.engine_client.get_tokenizer()
         salted = engine_prompt if cache_salt is None else engine_prompt | {"cache_salt": cache_salt}
         search = BeamSearchInstance(salted, params, tokenizer.eos_token_id)
@@ -311,6 +308,21 @@ class OpenAIServing:
         yield search.request_output(request_id, engine_prompt.get("prompt"), tokenizer)
 
     # -- headers ------------------------------------------------------------------------------------------------------
+
+    def _log_inputs(
+        self, request_id: str, engine_prompt: EnginePrompt, params: SamplingParams | PoolingParams | BeamSearchParams
+    ) -> None:
+        if self.request_logger is not None:
+            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
+            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
+
+    def _engine_options(self, raw_request: Request | None, priority: int) -> dict[str, Any]:
+        """Return the arguments of `AsyncLLM.generate` and `encode` that do not depend on the prompt."""
+        return {
+            "trace_headers": None if raw_request is None else self._get_trace_headers(raw_request.headers),
+            "priority": priority,
+            "data_parallel_rank": self._get_data_parallel_rank(raw_request),
+        }
 
     def _get_trace_headers(self, headers: Mapping[str, str]) -> dict[str, str] | None:
         """Return the client's W3C trace context, or None if it is missing or invalid.

@@ -157,7 +157,7 @@ class OpenAIServingPooling(OpenAIServing):
         Raises:
             InvalidRequestError: One is too long. As in vLLM, the message has other words with an `operation`.
         """
-        trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
+        options = self._engine_options(raw_request, priority)
         generators = []
         for index, engine_prompt in enumerate(engine_prompts):
             if (num_tokens := len(engine_prompt["prompt_token_ids"])) > self.max_model_len:
@@ -170,19 +170,9 @@ class OpenAIServingPooling(OpenAIServing):
                 raise InvalidRequestError(
                     f"This model's maximum context length is {self.max_model_len} tokens. However, {too_long}"
                 )
-            if self.request_logger is not None:
-                prompt, token_ids = engine_prompt.get("prompt"), engine_prompt["prompt_token_ids"]
-                self.request_logger.log_inputs(f"{request_id}-{index}", prompt, token_ids, params)
-            generators.append(
-                self.engine_client.encode(
-                    engine_prompt,
-                    params,
-                    f"{request_id}-{index}",
-                    trace_headers=trace_headers,
-                    priority=priority,
-                    data_parallel_rank=self._get_data_parallel_rank(raw_request),
-                )
-            )
+            request_id_item = f"{request_id}-{index}"
+            self._log_inputs(request_id_item, engine_prompt, params)
+            generators.append(self.engine_client.encode(engine_prompt, params, request_id_item, **options))
         results = {index: output async for index, output in merge_async_iterators(*generators)}
         return [results[index] for index in range(len(engine_prompts))]
 

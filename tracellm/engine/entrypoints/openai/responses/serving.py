@@ -82,7 +82,6 @@ class OpenAIServingResponses(OpenAIServing):
         models: OpenAIServingModels,
         *,
         parsers: ParserChoice,
-        exclude_tools_when_tool_choice_none: bool = False,
         **options: Any,
     ) -> None:
         """Serve responses.
@@ -91,7 +90,6 @@ class OpenAIServingResponses(OpenAIServing):
             engine_client: Engine.
             models: Served model names.
             parsers: Parsers of reasoning and tool calls.
-            exclude_tools_when_tool_choice_none: Leave the tools out of the prompt if the model must not call them.
             options: Those of `OpenAIServing`.
 
         Raises:
@@ -99,7 +97,6 @@ class OpenAIServingResponses(OpenAIServing):
         """
         super().__init__(engine_client, models, **options)
         self.parsers = parsers
-        self.exclude_tools_when_tool_choice_none = exclude_tools_when_tool_choice_none
         self.enable_store = enable_responses_api_store()
         self.store = ResponseStore()
 
@@ -181,10 +178,7 @@ class OpenAIServingResponses(OpenAIServing):
         messages = self._construct_input_messages(request, previous)
         instructions = [{"role": "system", "content": request.instructions}] if request.instructions else []
         chat_request = request.to_chat_request(instructions + messages)
-        if (tool_parser := self.parsers.get_tool_parser(chat_request)) is not None:
-            tool_parser.adjust_request(chat_request)
-        if chat_request.tool_choice == "none" and self.exclude_tools_when_tool_choice_none:
-            chat_request.tools = None
+        self.parsers.adjust_request(chat_request)
         truncates = request.truncation == "auto"
         max_length = self.max_model_len if truncates else None
         _, engine_prompt = await self._preprocess_chat(chat_request, tokenizer, max_length=max_length)
@@ -199,9 +193,7 @@ class OpenAIServingResponses(OpenAIServing):
             request.request_id,
             engine_prompt,
             sampling_params,
-            trace_headers=None if raw_request is None else self._get_trace_headers(raw_request.headers),
-            priority=request.priority,
-            data_parallel_rank=self._get_data_parallel_rank(raw_request),
+            **self._engine_options(raw_request, request.priority),
             cache_salt=request.cache_salt,
         )
         context = SimpleContext(self.parsers.get_message_parser(chat_request, engine_prompt["prompt"]))
