@@ -2,18 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 from fastapi import FastAPI
 
+from tracellm import AsyncLLM
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.entrypoints.openai.api_server import build_app, init_app_state
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODEL = "tiny-random-qwen2"
+"""The model of the recordings of a real vLLM."""
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -50,6 +56,18 @@ class App:
         if isinstance(body, bytes):
             return self.ask("POST", path, content=body, headers={"Content-Type": "application/json"} | headers)
         return self.ask("POST", path, json=body, headers=headers)
+
+
+@contextmanager
+def recorded_app(runner: asyncio.Runner, arguments: Mapping[str, Any], **options: Any) -> Iterator[App]:
+    """Context with the application, the model and the settings of the recordings; `arguments` are the engine's."""
+    settings: dict[str, Any] = {"served_model_name": MODEL, "dtype": "float32", "num_gpu_blocks_override": 256}
+    settings |= {"max_num_seqs": 16, "max_model_len": 1024, **arguments}
+    engine = AsyncLLM(FIXTURES / MODEL, **settings)
+    try:
+        yield App.make(runner, engine, served_model_name=[MODEL], **options)
+    finally:
+        engine.shutdown()
 
 
 def events(response: httpx.Response) -> list[Any]:

@@ -3,16 +3,12 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.app import App, events
-from tracellm import AsyncLLM
+from tests.server.app import FIXTURES, App, events, recorded_app
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-MODEL = "tiny-random-qwen2"
 CASES = [json.loads(line) for line in (FIXTURES / "server-cases.jsonl").read_text(encoding="utf-8").splitlines()]
 OURS = {"owned_by": "tracellm"}
 """Values that differ on purpose."""
@@ -21,14 +17,8 @@ OURS = {"owned_by": "tracellm"}
 @pytest.fixture(scope="module")
 def app() -> Iterator[App]:
     """The server with the model and the settings of the recording."""
-    with asyncio.Runner() as runner:
-        engine = AsyncLLM(
-            FIXTURES / MODEL, served_model_name=MODEL, dtype="float32", num_gpu_blocks_override=256, max_num_seqs=16
-        )
-        try:
-            yield App.make(runner, engine, served_model_name=[MODEL])
-        finally:
-            engine.shutdown()
+    with asyncio.Runner() as runner, recorded_app(runner, {"max_model_len": None}) as app:
+        yield app
 
 
 def same(ours: Any, theirs: Any, where: str = "response") -> None:

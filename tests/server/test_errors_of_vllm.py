@@ -8,16 +8,12 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.app import App
-from tracellm import AsyncLLM
+from tests.server.app import FIXTURES, App, recorded_app
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-MODEL = "tiny-random-qwen2"
 RECORDED = [json.loads(line) for line in (FIXTURES / "server-errors.jsonl").read_text(encoding="utf-8").splitlines()]
 LONG = [11] * 1500
 """The prompt that the recording calls REPEAT."""
@@ -42,19 +38,8 @@ OWN_TYPES = {401: "AuthenticationError", 404: "NotFoundError", 405: "MethodNotAl
 @pytest.fixture(scope="module")
 def app() -> Iterator[App]:
     """The server with the model and the settings of the recording."""
-    with asyncio.Runner() as runner:
-        engine = AsyncLLM(
-            FIXTURES / MODEL,
-            served_model_name=MODEL,
-            dtype="float32",
-            num_gpu_blocks_override=256,
-            max_num_seqs=16,
-            max_model_len=1024,
-        )
-        try:
-            yield App.make(runner, engine, served_model_name=[MODEL], api_key=["secret"])
-        finally:
-            engine.shutdown()
+    with asyncio.Runner() as runner, recorded_app(runner, {}, api_key=["secret"]) as app:
+        yield app
 
 
 def words_of(message: str) -> str:

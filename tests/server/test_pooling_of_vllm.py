@@ -7,7 +7,6 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -16,12 +15,9 @@ import openai
 import pytest
 
 from tests.fixtures.record_pooling_cases import SERVERS
-from tests.server.app import App
+from tests.server.app import FIXTURES, MODEL, App, recorded_app
 from tests.server.test_errors_of_vllm import words_of
-from tracellm import AsyncLLM
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-MODEL = "tiny-random-qwen2"
 RECORDED = [json.loads(line) for line in (FIXTURES / "pooling-cases.jsonl").read_text(encoding="utf-8").splitlines()]
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "last": {"runner": "pooling"},
@@ -40,20 +36,8 @@ DIFFERENT = {
 @pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, App]]:
     """The name of a recorded server, and ours with its settings."""
-    with asyncio.Runner() as runner:
-        engine = AsyncLLM(
-            FIXTURES / MODEL,
-            served_model_name=MODEL,
-            dtype="float32",
-            num_gpu_blocks_override=256,
-            max_num_seqs=16,
-            max_model_len=1024,
-            **ARGUMENTS[request.param],
-        )
-        try:
-            yield request.param, App.make(runner, engine, served_model_name=[MODEL])
-        finally:
-            engine.shutdown()
+    with asyncio.Runner() as runner, recorded_app(runner, ARGUMENTS[request.param]) as app:
+        yield request.param, app
 
 
 def numbers(value: Any, dtype: str = "<f4") -> np.ndarray:

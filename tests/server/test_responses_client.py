@@ -3,27 +3,20 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import httpx2 as httpx
 import openai
 import pytest
-from pydantic import BaseModel
 
 from tests.server.app import App
 from tests.server.fake import FakeEngine
 from tests.server.process import Server
 from tests.server.test_tool_calls import AUTO, Speaker
+from tests.server.test_tool_clients import ASKS, Weather
 from tracellm.engine.config.arg_utils import EngineArgs
 
 QUESTION = "How is the weather in Paris?"
-
-
-class Weather(BaseModel):
-    """The weather in a city."""
-
-    city: Literal["Paris", "Rome"]
-    days: Literal[1, 2, 3]
 
 
 TOOL: Any = openai.pydantic_function_tool(Weather)["function"] | {"type": "function"}
@@ -212,10 +205,7 @@ def test_tool_loop() -> None:
 async def _loop(app: App, speaker: Speaker) -> None:
     http_client = httpx.AsyncClient(transport=httpx.ASGITransport(app=app.app))
     async with openai.AsyncOpenAI(base_url="http://server/v1", api_key="-", http_client=http_client) as client:
-        speaker.answer = (
-            "<think>\nParis.\n</think>\n\nI ask.\n"
-            '<tool_call>\n{"name": "Weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_call>'
-        )
+        speaker.answer = ASKS
         arguments: dict[str, Any] = {"model": "tiny", "tools": [TOOL]}
         async with client.responses.stream(input=QUESTION, **arguments) as stream:
             reasoning = "".join(

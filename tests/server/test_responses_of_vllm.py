@@ -7,20 +7,16 @@ import asyncio
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.app import App
+from tests.server.app import FIXTURES, App, recorded_app
 from tests.server.test_errors_of_vllm import words_of
-from tracellm import AsyncLLM
 from tracellm.engine.entrypoints.openai.protocol import DeltaMessage
 from tracellm.engine.entrypoints.openai.responses.streaming_events import StreamEvent, StreamingEventProcessor
 from tracellm.engine.entrypoints.openai.tool_protocol import DeltaFunctionCall, DeltaToolCall
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-MODEL = "tiny-random-qwen2"
 PATH = "/v1/responses"
 RECORDED = [json.loads(line) for line in (FIXTURES / "responses.jsonl").read_text(encoding="utf-8").splitlines()]
 EVENTS = [json.loads(line) for line in (FIXTURES / "response-events.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -48,14 +44,8 @@ def app() -> Iterator[App]:
     """The server with the model and the settings of the recording."""
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
         patch.setenv("VLLM_ENABLE_RESPONSES_API_STORE", "1")
-        engine = AsyncLLM(
-            FIXTURES / MODEL, served_model_name=MODEL, dtype="float32", num_gpu_blocks_override=256, max_num_seqs=16,
-            max_model_len=1024,
-        )  # fmt: skip
-        try:
-            yield App.make(runner, engine, served_model_name=[MODEL])
-        finally:
-            engine.shutdown()
+        with recorded_app(runner, {}) as app:
+            yield app
 
 
 @pytest.fixture(scope="module")

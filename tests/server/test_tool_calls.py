@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,6 @@ class Speaker(FakeEngine):
             reason = self.reason if number == max(len(pieces), 1) else None
             outputs = [CompletionOutput(index, piece, [97], finish_reason=reason) for index in range(sampling_params.n)]
             yield RequestOutput(request_id, None, [1, 2], None, outputs, finished=reason is not None)
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    """The event loop of this file."""
-    with asyncio.Runner() as runner:
-        yield runner
 
 
 @pytest.fixture(scope="module")

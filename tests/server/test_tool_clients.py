@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from tests.server.app import App
 from tests.server.process import Server
-from tests.server.test_tool_calls import Speaker
+from tests.server.test_tool_calls import AUTO, Speaker
 from tracellm.engine.config.arg_utils import EngineArgs
 
 
@@ -30,6 +30,11 @@ class Clock(BaseModel):
 TOOLS: list[Any] = [openai.pydantic_function_tool(Weather), openai.pydantic_function_tool(Clock)]
 KINDS: dict[str, type[BaseModel]] = {"Weather": Weather, "Clock": Clock}
 NAMED: Any = {"type": "function", "function": {"name": "Weather"}}
+ASKS = (
+    "<think>\nParis.\n</think>\n\nI ask.\n"
+    '<tool_call>\n{"name": "Weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_call>'
+)
+"""An answer with reasoning, content and a call."""
 QUESTION: list[Any] = [{"role": "user", "content": "How is the weather in Paris?"}]
 
 
@@ -78,23 +83,14 @@ def test_tool_loop() -> None:
     """OpenAI's client streams a call with reasoning, sends its result, and gets the answer."""
     with asyncio.Runner() as runner:
         speaker = Speaker()
-        app = App.make(
-            runner,
-            speaker,
-            engine_args=EngineArgs(reasoning_parser="qwen3"),
-            enable_auto_tool_choice=True,
-            tool_call_parser="hermes",
-        )
+        app = App.make(runner, speaker, engine_args=EngineArgs(reasoning_parser="qwen3"), **AUTO)
         runner.run(_loop(app, speaker))
 
 
 async def _loop(app: App, speaker: Speaker) -> None:
     http_client = httpx.AsyncClient(transport=httpx.ASGITransport(app=app.app))
     async with openai.AsyncOpenAI(base_url="http://server/v1", api_key="-", http_client=http_client) as client:
-        speaker.answer = (
-            "<think>\nParis.\n</think>\n\nI ask.\n"
-            '<tool_call>\n{"name": "Weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_call>'
-        )
+        speaker.answer = ASKS
         arguments: dict[str, Any] = {"model": "tiny", "tools": TOOLS}
         async with client.chat.completions.stream(messages=QUESTION, **arguments) as stream:
             choice = (await stream.get_final_completion()).choices[0]

@@ -287,8 +287,7 @@ class OutputProcessor:
         """Process the outputs of one step, or a chunk of them.
 
         A request that failed in the engine core, or fails here, ends alone. With a queue its reader gets the error.
-        Without one, a failure in the engine core becomes an output with reason `error`; that of a request for pooling,
-        whose outputs have no reason, and a failure here are raised.
+        Without one, a failure here or of a request for pooling is raised; others become an output with reason `error`.
 
         Args:
             engine_core_outputs: outputs of the requests that got tokens or ended.

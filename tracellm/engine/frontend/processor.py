@@ -137,22 +137,18 @@ class Processor:
                 "allowed_token_ids is not None and empty! SamplingParams: `allowed_token_ids` must name at least one "
                 "token; None allows all."
             )
-        unknown = [token for token in params.logit_bias or () if not 0 <= token < vocab_size]
-        if unknown:
+        if unknown := [token for token in params.logit_bias or () if not 0 <= token < vocab_size]:
             raise InvalidRequestError(
                 f"token_id(s) {shorten(unknown)} in logit_bias contain out-of-vocab token ids. Vocabulary size: "
-                f"{vocab_size}. SamplingParams: `logit_bias` must hold ids from 0 to {vocab_size - 1}, the model's "
-                "vocabulary."
+                f"{vocab_size}. SamplingParams: `logit_bias` must hold the model's ids, 0 to {vocab_size - 1}."
             )
         size, owner = min(num_known, vocab_size), "tokenizer" if num_known < vocab_size else "model"
-        unknown = [token for token in params.allowed_token_ids or () if not 0 <= token < size]
-        if unknown:
+        if unknown := [token for token in params.allowed_token_ids or () if not 0 <= token < size]:
             raise InvalidRequestError(
                 "allowed_token_ids contains out-of-vocab token id! SamplingParams: `allowed_token_ids` must hold ids "
                 f"from 0 to {size - 1}, the {owner}'s vocabulary; got {shorten(unknown)}."
             )
-        impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
-        if impossible:  # vLLM accepts them silently
+        if impossible := [token for token in params.stop_token_ids or () if token >= vocab_size]:  # vLLM accepts them
             warnings.warn(
                 f"SamplingParams: `stop_token_ids` {shorten(impossible)} can never be generated: the model's "
                 f"vocabulary has the ids 0 to {vocab_size - 1}. Were they meant for another model?",

@@ -128,11 +128,9 @@ class GPUModelRunner:
     def profile_run(self) -> None:
         """Run the largest possible step without a KV cache, and sample or pool, to measure its peak memory."""
         hidden_states = self._dummy_run(self.max_num_tokens)
-        if not isinstance(hidden_states, Tensor):
-            return
-        if self.is_pooling_model:
+        if self.is_pooling_model and isinstance(hidden_states, Tensor):
             functional.normalize(hidden_states.float(), dim=-1)  # the largest result: a vector for each token
-        else:
+        elif isinstance(hidden_states, Tensor):
             logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
             generator = torch.Generator(self.device)  # not that of the requests, whose tokens must not depend on it
             sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
