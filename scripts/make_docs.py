@@ -199,7 +199,9 @@ def normal(page: str) -> str:
     page = MADE.sub(_of_two_processes, page)
     page = re.sub(r"\s+", " ", page)  # the log is wrapped, and line breaks depend on the lengths of values
     return re.sub(
-        r"\d[\d,.]* ?(min|ms|µs|s|秒|kB|MB|GB)\b|(process id |进程号 )\d+|\d[\d,.]* ?%|\b\d{1,3},\d{3}\b", "#", page
+        r"(\d+ min )?\d[\d,.]* ?(ms|µs|s|秒|kB|MB|GB)\b|(process id |进程号 )\d+|\d[\d,.]* ?%|\b\d{1,3},\d{3}\b",
+        "#",
+        page,
     )
 
 
@@ -214,7 +216,7 @@ def _of_two_processes(found: re.Match[str]) -> str:
 def _words(block: str) -> str:
     """Return the distinct words of a text in alphabetical order, without numbers and marks of open calls."""
     block = re.sub(r"(?<=[^\x00-\x7f])\n\s*(?=[^\x00-\x7f])", "", block)  # Chinese is wrapped anywhere
-    block = re.sub(r"(?<=[>)])[+-](?=\w)|deactivate \w+|\d[\d,.]*(\s*(min|ms|µs|s|秒|B|kB)\b)?", " ", block)
+    block = re.sub(r"(?<=[>)])[+-](?=\w)|deactivate \w+|(\d+ min )?\d[\d,.]*(\s*(ms|µs|s|秒|B|kB)\b)?", " ", block)
     return " ".join(sorted(set(block.split()) - {"-", "×"}))  # of ranges and counts
 
 
