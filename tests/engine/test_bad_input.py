@@ -93,7 +93,7 @@ def test_a_stop_token_of_another_model_is_told(llm):
         ("x", "must be a SamplingParams, got str"),
         (
             SamplingParams(logit_bias={5: 1, 320: 1}),
-            r"token_id\(s\) \[320\] in logit_bias contain .*hold ids from 0 to 319, the model",
+            r"token_id\(s\) \[320\] in logit_bias contain .*hold the model's ids, 0 to 319",
         ),
         (SamplingParams(allowed_token_ids=[5, 400]), r"`allowed_token_ids` must hold ids .*the tokenizer's.*\[400\]"),
         (
