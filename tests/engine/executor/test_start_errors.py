@@ -44,9 +44,7 @@ def run_out_of_memory(
         return call(self, name, *args, **options)
 
     monkeypatch.setattr(DistributedExecutor, "collective_rpc", collective_rpc)
-    folder = make_checkpoint(
-        folder, "qwen2", intermediate_size=120_000
-    )  # tensors above malloc's largest threshold for mmap, 32 MiB
+    folder = make_checkpoint(folder, "qwen2", intermediate_size=60_000)
     blocks = 32 if method == "execute_model" else 50_000
     llm = LLM(folder, tensor_parallel_size=2, **SETTINGS | {"num_gpu_blocks_override": blocks}, **settings)
     prompts = [{"prompt_token_ids": [5] * 32}] * 8
