@@ -100,7 +100,7 @@ class ResponseStore:
 
 
 def _size(value: Any) -> int:
-    """Return the number of characters in all strings of a value; those of a model's JSON, log probabilities included."""
+    """Return the number of characters in all strings of a value, or in the JSON of a model, which may have numbers."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, BaseModel):
