@@ -99,6 +99,13 @@ def test_a_scripts_requests_are_listed() -> None:
     assert [line.split("Request ")[1] for line in listed.splitlines() if "Request " in line] == ["0", "1"]
 
 
+def test_refused_requests_beyond_a_limit(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page has a bounded number of refused requests, and counts the others."""
+    monkeypatch.setattr("tracellm.report.html.data.MOST_REFUSED", 3)
+    data = run_data(trace)
+    assert (len(data["refused"]), data["moreRefused"]) == (3, 9)
+
+
 def test_refused_requests_on_the_page(trace: Trace) -> None:
     """The page's list has a row for each refused request, with its reason, in the order of arrival."""
     shown = requests_view(trace, "en")["requests"]

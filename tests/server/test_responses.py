@@ -175,8 +175,8 @@ def test_bounds_of_the_store(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResponseStore, "MAX_RESPONSES", 3)
     ids = [app.post(PATH, {"input": "Hello"}).json()["id"] for _ in range(5)]
     assert [app.ask("GET", f"{PATH}/{name}").status_code for name in ids] == [404, 404, 200, 200, 200]
-    monkeypatch.setattr(ResponseStore, "MAX_SIZE", 200)
-    large = app.post(PATH, {"input": "Hello" * 20}).json()["id"]
+    monkeypatch.setattr(ResponseStore, "MAX_SIZE", 500)
+    large = app.post(PATH, {"input": "Hello" * 90}).json()["id"]
     assert [app.ask("GET", f"{PATH}/{name}").status_code for name in [*ids[2:], large]] == [404, 404, 404, 200]
     assert app.post(PATH, {"input": "Hi", "previous_response_id": ids[4]}).status_code == 404
 

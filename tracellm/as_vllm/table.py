@@ -11,13 +11,17 @@ __all__ = ["HOMES", "MISSING_AREAS", "PACKAGES", "VALUES", "VERSION"]
 VERSION = "0.11.1"
 """Version of vLLM with these names."""
 
+_OUTPUTS = (
+    "RequestOutput CompletionOutput PoolingOutput PoolingRequestOutput EmbeddingOutput EmbeddingRequestOutput "
+    "ScoringOutput ScoringRequestOutput"
+)
+
 _TABLE: dict[str, dict[str, str]] = {
     "vllm": {
         "engine.entrypoints.llm": "LLM",
         "engine.sample.sampling_params": "SamplingParams",
         "engine.pool.pooling_params": "PoolingParams",
-        "engine.frontend.outputs": "RequestOutput CompletionOutput PoolingOutput PoolingRequestOutput EmbeddingOutput "
-        "EmbeddingRequestOutput ScoringOutput ScoringRequestOutput",
+        "engine.frontend.outputs": _OUTPUTS,
         "engine.frontend.async_llm": "AsyncLLM AsyncLLMEngine=AsyncLLM",
         "engine.frontend.llm_engine": "LLMEngine",
         "engine.frontend.preprocess": "PromptType",
@@ -35,8 +39,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "get_beam_search_score",
     },
     "vllm.outputs": {
-        "engine.frontend.outputs": "RequestOutput CompletionOutput PoolingOutput PoolingRequestOutput EmbeddingOutput "
-        "EmbeddingRequestOutput ScoringOutput ScoringRequestOutput",
+        "engine.frontend.outputs": _OUTPUTS,
     },
     "vllm.pooling_params": {"engine.pool.pooling_params": "PoolingParams"},
     "vllm.config.pooler": {"engine.config.pooler": "PoolerConfig"},

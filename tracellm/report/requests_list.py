@@ -63,15 +63,19 @@ def _line(at: str, took: str, title: str) -> str:
 
 def http_text(http: HttpRequest, lang: str) -> str:
     """Return `POST /v1/completions → 400 BadRequestError`, and the client's id."""
-    title = f"{visible(http.title)} → {http.answer}" if http.answer else visible(http.title)
+    title = _answered(http)
     if http.span.open:
         title = text(lang, "calltree.open", name=title)
     return f"{title} · X-Request-Id {visible(http.client_id)}" if http.client_id else title
 
 
+def _answered(http: HttpRequest) -> str:
+    return f"{visible(http.title)} → {http.answer}" if http.answer else visible(http.title)
+
+
 def failed_text(http: HttpRequest, lang: str) -> str:
     """Return `POST /v1/completions → 400 BadRequestError: ...`, with the message of the error if it is recorded."""
-    what = f"{visible(http.title)} → {http.answer}"
+    what = _answered(http)
     return text(lang, "requests.failed", what=what, message=visible(http.error)) if http.error else what
 
 

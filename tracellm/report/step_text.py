@@ -362,8 +362,8 @@ class _StepView:
         allowed = [_token_text(piece) for _, piece, _ in mask.allowed]
         more = ["…"] if allowed and mask.num_allowed > len(allowed) else []
         yield "  ".join([self._text("step.grammar", n=mask.num_allowed, p=percent(mask.share)), *allowed, *more])
-        if mask.forbidden is not None:
-            _, piece, share = mask.forbidden
+        if (forbidden := mask.forbidden) is not None:
+            _, piece, share = forbidden
             yield f"{self._text('step.grammar.forbade')} {_token_text(piece)} {percent(share)}"
 
     def _cut_left(self, output: str, indent: int) -> str:

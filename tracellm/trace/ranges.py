@@ -1,8 +1,8 @@
-"""Lists of block ids in short form, as a step's span has them: `[3, 4, 5, 9]` is `3-5,9`."""
+"""Lists of block ids in short form, as a step's span has them: `[3, 4, 5, 9]` is `3-5,9`; and intervals of time."""
 
 from collections.abc import Iterable
 
-__all__ = ["format_ranges", "parse_ranges"]
+__all__ = ["covered", "format_ranges", "parse_ranges"]
 
 _LONGEST = 10_000_000  # more than the blocks of any KV cache: a damaged file must not fill the memory
 
@@ -33,3 +33,12 @@ def parse_ranges(text: str) -> tuple[int, ...]:
     except (ValueError, OverflowError):
         return ()
     return tuple(numbers)
+
+
+def covered(intervals: Iterable[tuple[int, int]]) -> int:
+    """Return the time in at least one of the intervals, each a start and an end."""
+    total = reached = 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

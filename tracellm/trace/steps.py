@@ -116,8 +116,10 @@ class GrammarMask(msgspec.Struct, frozen=True, gc=False):
     @property
     def forbidden(self) -> tuple[int, str, float] | None:
         """The likeliest token without the mask, if the grammar forbade it."""
-        first, allowed = self.likeliest, self.allowed
-        return None if first is None or first[0] in [token for token, _, _ in allowed] else first
+        listed = _candidates(self.listed)
+        if not listed or listed[0][0] in [token for token, _, _ in listed[1:]]:
+            return None
+        return listed[0]
 
 
 class Sampled(msgspec.Struct, frozen=True, gc=False):

@@ -309,7 +309,7 @@ class EngineArgs:
             )
         if backend == "external_launcher" and world_size > size:
             raise EngineError("LLM: distributed_executor_backend='external_launcher' has no pipeline parallelism.")
-        if stages > 1 and model_config.pooler_config is not None:
+        if stages > 1 and model_config.is_pooling_model:
             raise EngineError("LLM: pooling has no pipeline parallelism. Leave out `pipeline_parallel_size`.")
         if stages > 1 and self.async_scheduling:
             raise EngineError(

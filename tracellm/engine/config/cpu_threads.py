@@ -11,7 +11,7 @@ import math
 import os
 from pathlib import Path
 
-from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.envs import cpu_num_of_reserved_cpu
 
 __all__ = ["count_threads"]
 
@@ -32,12 +32,8 @@ def count_threads(num_reserved: int) -> int:
     cores = torch.get_num_threads()
     if "OMP_NUM_THREADS" in os.environ:
         return cores
-    reserved = os.environ.get("VLLM_CPU_NUM_OF_RESERVED_CPU", str(num_reserved))
-    if not reserved.isdecimal():
-        raise EngineError(
-            f"The environment variable VLLM_CPU_NUM_OF_RESERVED_CPU must be a number of cores, it is {reserved!r}."
-        )
-    return max(1, min(cores, _quota()) - int(reserved))
+    reserved = cpu_num_of_reserved_cpu()
+    return max(1, min(cores, _quota()) - (num_reserved if reserved is None else reserved))
 
 
 def _quota() -> int:
@@ -46,7 +42,7 @@ def _quota() -> int:
     Linux has it in `cpu.max` of the process's control group (version 2) and of those around it, as microseconds in each
     period, `150000 100000`.
     """
-    quota = math.inf
+    quota = float(os.cpu_count() or 1)
     try:
         group = _CGROUPS / _OWN_CGROUP.read_text().rpartition("0::/")[2].strip()
     except OSError:
@@ -58,4 +54,4 @@ def _quota() -> int:
             continue
         if allowed != "max":
             quota = min(quota, int(allowed) / int(period))
-    return max(1, math.ceil(min(quota, os.cpu_count() or 1)))
+    return max(1, math.ceil(quota))

@@ -12,6 +12,7 @@ from tracellm.engine.config.errors import EngineError
 __all__ = [
     "MODELS",
     "OPS",
+    "cpu_num_of_reserved_cpu",
     "enable_responses_api_store",
     "enable_v1_multiprocessing",
     "execute_model_timeout",
@@ -50,6 +51,20 @@ def _is_set(name: str) -> bool:
     if value not in ("0", "1"):
         raise EngineError(f"The environment variable {name} must be 0 or 1, it is {value!r}.")
     return value == "1"
+
+
+def cpu_num_of_reserved_cpu() -> int | None:
+    """Return VLLM_CPU_NUM_OF_RESERVED_CPU: cores that the engine core leaves to other work; None if it is not set.
+
+    Raises:
+        EngineError: it is not a number.
+    """
+    value = os.environ.get("VLLM_CPU_NUM_OF_RESERVED_CPU")
+    if value is None or value.isdecimal():
+        return None if value is None else int(value)
+    raise EngineError(
+        f"The environment variable VLLM_CPU_NUM_OF_RESERVED_CPU must be a number of cores, it is {value!r}."
+    )
 
 
 def execute_model_timeout() -> float:

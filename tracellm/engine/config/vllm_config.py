@@ -76,14 +76,19 @@ class ModelConfig:
     """Settings of the pooler, complete but for `dimensions`; None for a model that generates."""
 
     @property
+    def is_pooling_model(self) -> bool:
+        """Whether the model returns vectors instead of new tokens."""
+        return self.pooler_config is not None
+
+    @property
     def runner_type(self) -> str:
         """Kind of the engine: `generate` or `pooling`."""
-        return "generate" if self.pooler_config is None else "pooling"
+        return "pooling" if self.is_pooling_model else "generate"
 
     @property
     def truncation_side(self) -> str:
         """Side on which a text is cut to `truncate_prompt_tokens`: pooling keeps its beginning, as in vLLM."""
-        return "left" if self.pooler_config is None else "right"
+        return "right" if self.is_pooling_model else "left"
 
     @property
     def matryoshka_dimensions(self) -> list[int] | None:

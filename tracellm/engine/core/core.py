@@ -54,7 +54,7 @@ class EngineCore:
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
         self.vllm_config, self.log_stats = vllm_config, log_stats
-        self.is_pooling_model = vllm_config.model_config.pooler_config is not None
+        self.is_pooling_model = vllm_config.model_config.is_pooling_model
         self.model_executor = executor_class(vllm_config)  # loads the model
         with self.model_executor.aborted_on_error():
             self.kv_cache_config = self._initialize_kv_caches(vllm_config)

@@ -280,7 +280,7 @@ class AsyncLLM(EngineClient):
 
         Raises:
             InvalidRequestError: see `add_request`.
-            EngineGenerateError: the reader, or the engine, raised an error that is no user's.
+            EngineGenerateError: the reader, or the engine, raised an error that is not the user's fault.
         """
         queue: RequestOutputCollector | None = None
         try:

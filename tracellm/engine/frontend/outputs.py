@@ -197,7 +197,7 @@ class PoolingRequestOutput(Generic[_O]):
 
     request_id: str
     outputs: _O
-    """`PoolingOutput`, or of the subclasses an `EmbeddingOutput` or a `ScoringOutput`."""
+    """A `PoolingOutput`; in the subclasses, an `EmbeddingOutput` or a `ScoringOutput`."""
     prompt_token_ids: list[int]
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache."""

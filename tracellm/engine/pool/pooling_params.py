@@ -53,7 +53,7 @@ class PoolingParams:
     normalize: bool | None = None
     """Divide an embedding by its Euclidean norm; None is the model's `pooler_config`, then True."""
     use_activation: bool | None = None
-    """None: it is for classification, which tracellm does not have."""
+    """Must be None; it belongs to classification, which tracellm does not have."""
     task: str | None = None
     """`embed`, a vector for the prompt, or `token_embed`, one for each token; set by `LLM.encode`."""
     skip_reading_prefix_cache: bool | None = field(default=None, repr=False)

@@ -1,5 +1,7 @@
 """`ReasoningParser`, the interface of the reasoning parsers, and `ReasoningParserManager`, the table of their names.
 
+In a request's life: the server divides its output with one, and the engine core finds the end of the reasoning.
+
 vLLM: vllm/reasoning/abs_reasoning_parsers.py. Left out: parsers of users. There a parser gets the whole text so far;
 here the next piece, and the prompt, which may begin the reasoning or end it.
 """

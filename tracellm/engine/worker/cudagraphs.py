@@ -61,7 +61,7 @@ def get_eager_reason(vllm_config: VllmConfig) -> str | None:
         return "enforce_eager=True"
     if vllm_config.device_config.device.type != "cuda":
         return "there are CUDA graphs on a GPU only"
-    if vllm_config.model_config.pooler_config is not None:
+    if vllm_config.model_config.is_pooling_model:
         return "pooling has no decode steps"
     if vllm_config.parallel_config.pipeline_parallel_size > 1:
         return "graphs of pipeline stages are not supported"

@@ -66,7 +66,7 @@ class GPUModelRunner:
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.device = device
-        self.is_pooling_model = vllm_config.model_config.pooler_config is not None
+        self.is_pooling_model = vllm_config.model_config.is_pooling_model
         self.ops = make_ops(vllm_config.ops_choice.name)
         self.pp_group = get_pp_group()
         limits = vllm_config.scheduler_config

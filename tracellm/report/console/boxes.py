@@ -262,7 +262,7 @@ def _executed(step: Step, lang: str) -> list[str]:
 
 def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
-        if "pooled" in step.finished.values():  # the line about their end says so
+        if "pooled" in step.finished.values():  # the line about their end has it
             return []
         return [text(lang, "console.step.no_token" if step.logits_shape else "console.step.later")]
     lines = [text(lang, "console.step.output_of", index=step.output_of)] if step.output_of else []
@@ -282,9 +282,8 @@ def sampled_tokens(step: Step, lang: str) -> list[str]:
         probability = f"  {percent(sampled.probability)}" if sampled.probability is not None else ""
         left = None if sampled.tokens_left is None else (sampled.tokens_left, sampled.tokens_left)
         how = drawn_from(sampled.processors, left, lang)
-        if sampled.grammar is not None and sampled.grammar.forbidden is not None:
-            forbidden = shorten(visible(sampled.grammar.forbidden[1]), 40)
-            how += text(lang, "console.step.forbade", token=forbidden)
+        if sampled.grammar is not None and (forbidden := sampled.grammar.forbidden) is not None:
+            how += text(lang, "console.step.forbade", token=shorten(visible(forbidden[1]), 40))
         lines.append(f"{visible(sampled.request_id)}: {token}{probability}{f'  ({how})' if how else ''}")
     if more:
         lines.append(text(lang, "console.step.more", n=more))

@@ -18,6 +18,7 @@ from tracellm.report.wording.request_names import RequestNames, request_names
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
+from tracellm.trace.ranges import covered
 from tracellm.trace.steps import STEP_SPAN, read_step
 
 __all__ = ["answer_view"]
@@ -77,12 +78,12 @@ def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
     start = trace.spans[0].start_ns
     whole = max(max(span.end_ns for span in trace.spans) - start, round(seconds * 1e9))
     steps = [span for span in trace.named(STEP_SPAN) if not span.open]
-    startup = _union(
+    startup = _covered(
         span for span in trace.spans if span.attributes.get(names.PHASE) == "startup" or span.name in _STARTUP
     )
     prefills = [span for span in steps if read_step(span).kind in ("prefill", "mixed")]
     decodes = [span for span in steps if read_step(span).kind not in ("prefill", "mixed", "empty")]
-    prefill, every = _union(prefills), _union(steps)
+    prefill, every = _covered(prefills), _covered(steps)
     counted = {"prefill": prefills, "decode": decodes}
     generation = every and max(span.end_ns for span in steps) - steps[0].start_ns
     parts = {
@@ -105,21 +106,16 @@ def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
     ]
 
 
+def _covered(spans: Iterable[Span]) -> int:
+    return covered((span.start_ns, span.end_ns) for span in spans)
+
+
 def _typical(steps: Sequence[Span], lang: str) -> str:
     """Return the number of steps and their median time."""
     if not steps:
         return ""
     middle = duration(median(step.duration_ns for step in steps) / 1e9)
     return text(lang, "answer.time.steps", n=len(steps), median=middle)
-
-
-def _union(spans: Iterable[Span]) -> int:
-    """Return the nanoseconds in which at least one of the spans lasted; they are ordered by their starts."""
-    total, reached = 0, 0
-    for span in spans:
-        total += max(0, span.end_ns - max(span.start_ns, reached))
-        reached = max(reached, span.end_ns)
-    return total
 
 
 def _findings(trace: Trace, lang: str) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from tracellm.report.facts.steps.parts import output_times, parts_by_step
 from tracellm.report.html.items_data import ItemRows, encoder_row
 from tracellm.report.html.model_data import kernel_rows, model_data
 from tracellm.report.texts import LANGUAGES, texts
+from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.request_names import request_names, without_shared_beginning
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges
@@ -33,6 +34,8 @@ __all__ = ["encode", "page_texts", "run_data"]
 
 MOST_CANDIDATES = 400_000
 """Candidates of all sampled tokens; later tokens are shown without theirs."""
+MOST_REFUSED = 1000
+"""HTTP requests that were refused; the others are counted."""
 MOST_CHARACTERS = 20_000
 """Characters of one prompt or output."""
 
@@ -62,10 +65,12 @@ def run_data(trace: Trace, variants: Mapping[str, Trace] | None = None, first: S
         model = rows[0]["model"] if rows else {}
         rows += [{**row, "model": model} for row in _engines(variant, all_requests, candidates, what_if=name)]
     all_requests.shorten()
+    shown, more = clip(refused(trace), MOST_REFUSED)
     return {
         "engines": rows,
         "requests": all_requests.rows,
-        "refused": [_refused(http, all_requests.microseconds(http.span.start_ns)) for http in refused(trace)],
+        "refused": [_refused(http, all_requests.microseconds(http.span.start_ns)) for http in shown],
+        **({"moreRefused": more} if more else {}),
         "tokens": all_requests.tokens,
         "kernels": kernel_rows(trace),
         **all_requests.pictures(),

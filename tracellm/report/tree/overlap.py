@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from tracellm.report.tree.nodes import Node, calls_below
 from tracellm.trace.model import Span
+from tracellm.trace.ranges import covered
 
 __all__ = ["times_once", "total_once"]
 
@@ -27,7 +28,7 @@ def times_once(node: Node) -> tuple[int, int]:
         for span in child.spans:
             made.setdefault(span.parent_span_id, []).append(span)
     own = sum(
-        _length(part for span in spans for part in _without(span, made.get(span.span_id, ())))
+        covered(part for span in spans for part in _without(span, made.get(span.span_id, ())))
         for spans in _by_thread(node.spans)
     )
     return total, min(own, node.own_ns)
@@ -35,7 +36,7 @@ def times_once(node: Node) -> tuple[int, int]:
 
 def total_once(spans: Iterable[Span]) -> int:
     """Return the time of calls in nanoseconds; a moment of several calls in one thread counts once."""
-    return sum(_length((span.start_ns, span.end_ns) for span in own) for own in _by_thread(spans))
+    return sum(covered((span.start_ns, span.end_ns) for span in own) for own in _by_thread(spans))
 
 
 def _by_thread(spans: Iterable[Span]) -> Iterable[list[Span]]:
@@ -43,15 +44,6 @@ def _by_thread(spans: Iterable[Span]) -> Iterable[list[Span]]:
     for span in spans:
         threads.setdefault(span.thread, []).append(span)
     return threads.values()
-
-
-def _length(intervals: Iterable[_Interval]) -> int:
-    """Return the time in at least one of the intervals."""
-    total = reached = 0
-    for start, end in sorted(intervals):
-        total += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 def _without(span: Span, callees: Iterable[Span]) -> list[_Interval]:

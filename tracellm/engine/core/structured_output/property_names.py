@@ -1,5 +1,7 @@
 """The keyword `propertyNames` of JSON schemas, as `patternProperties`, which llguidance has: a pattern for all keys.
 
+In a request's life: when its constraint is checked, and when the engine core compiles it.
+
 pydantic writes it for a `dict` whose keys are an Enum, a Literal or a constrained string.
 
 vLLM: from 0.32 on, xgrammar has the keyword; vLLM refuses the combinations that are refused here. 0.11.1 refuses it.

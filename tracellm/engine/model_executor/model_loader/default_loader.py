@@ -57,7 +57,7 @@ class DefaultModelLoader:
         """
         model_config = vllm_config.model_config
         model_class = resolve_model_cls(model_config.hf_config.architectures)
-        if model_config.pooler_config is not None:
+        if model_config.is_pooling_model:
             model_class = as_embedding_model(model_class)
         if quantization := getattr(model_config.hf_config, "quantization_config", None):
             method = quantization.get("quant_method", "?") if isinstance(quantization, dict) else quantization

@@ -98,7 +98,7 @@ class CausalLM(nn.Module):
     packed_modules_mapping: ClassVar[dict[str, list[str]]] = {}
     """Projections of each merged layer, in the order of its rows, by their names in the checkpoint."""
     pooler: nn.Module
-    """Only of pooling models: see layers/pooler.py."""
+    """Set for pooling models only: see layers/pooler.py."""
 
     @abstractmethod
     def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:

@@ -100,11 +100,11 @@ class ResponseStore:
 
 
 def _size(value: Any) -> int:
-    """Return the number of characters in all strings of a value."""
+    """Return the number of characters in all strings of a value, or in the JSON of a model, which may have numbers."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, BaseModel):
-        return sum(_size(part) for _, part in value)
+        return len(value.model_dump_json())
     if isinstance(value, dict):
         return sum(_size(part) for part in value.values())
     if isinstance(value, (list, tuple)):

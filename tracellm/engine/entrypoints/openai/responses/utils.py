@@ -45,7 +45,8 @@ def construct_output_messages(output: Sequence[ResponseOutputItem]) -> list[Mess
 
     vLLM leaves out the calls, too; without them the model sees an output of a call that it did not make.
     """
-    items = [item.model_dump(exclude_none=True) for item in output if item.type != "reasoning"]
+    unused: Any = {"content": {"__all__": {"logprobs"}}}
+    items = [item.model_dump(exclude_none=True, exclude=unused) for item in output if item.type != "reasoning"]
     return construct_input_messages(items)
 
 

@@ -112,6 +112,7 @@
  * @property {Engine[]} engines
  * @property {Request[]} requests
  * @property {Refused[]} [refused] HTTP requests that submitted no request
+ * @property {number} [moreRefused] number of those that are left out
  * @property {Record<string, string>} tokens text of each token id
  * @property {string[]} [pictures] data URLs of small pictures of the requests' images
  * @property {import("../model/kernels.js").KernelRow[]} [kernels] see `tracellm.report.html.model_data.kernel_rows`

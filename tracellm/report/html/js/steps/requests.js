@@ -64,7 +64,10 @@ export function requestTable(run, replays) {
   let down = false;
   const refused = run.refused ?? [];
   const all = [...run.requests, ...refused];
-  const rows = [...run.requests.map((_, r) => requestRow(run, r)), ...refused.map(refusedRow)];
+  /** @type {HTMLElement[]} */
+  const rows = []; // with holes: a row is made when it is shown
+  /** @param {number} r */
+  const row = (r) => (rows[r] ??= r < run.requests.length ? requestRow(run, r) : refusedRow(refused[r - run.requests.length]));
   const body = h("tbody");
   const details = h("div");
   const heads = Object.keys(COLUMNS).map((name) =>
@@ -79,21 +82,26 @@ export function requestTable(run, replays) {
     down = name !== "" && column === name && !down;
     column = name;
     const order = sortRequests(all, column, down);
-    body.replaceChildren(...order.slice(0, MOST_REQUEST_ROWS).map((r) => rows[r]));
+    body.replaceChildren(...order.slice(0, MOST_REQUEST_ROWS).map(row));
+    markChosen();
     for (const head of heads) {
       head.setAttribute("aria-sort", head.dataset.column !== column ? "none" : down ? "descending" : "ascending");
     }
   };
-  const update = () => {
+  const markChosen = () => {
     rows.forEach((row, r) => {
       const chosen = selected(run).request === r;
       row.classList.toggle("chosen", chosen);
       row.querySelector(".request-chip")?.setAttribute("aria-pressed", String(chosen));
     });
+  };
+  const update = () => {
+    markChosen();
     const chosen = selected(run).request;
     details.replaceChildren(...(chosen === null ? [] : [requestDetails(run, replays[selected(run).engine], chosen)]));
   };
   sortBy("");
+  const more = Math.max(0, all.length - MOST_REQUEST_ROWS) + (run.moreRefused ?? 0);
   const element = h(
     "div",
     {},
@@ -101,7 +109,7 @@ export function requestTable(run, replays) {
       t("page.requests"),
       h("table", { class: "request-table" }, h("thead", {}, h("tr", {}, ...heads)), body),
     ),
-    rows.length > MOST_REQUEST_ROWS && h("p", { class: "empty" }, t("page.more", { n: rows.length - MOST_REQUEST_ROWS })),
+    more > 0 && h("p", { class: "empty" }, t("page.more", { n: more })),
     details,
   );
   return { element, update };
