@@ -5,10 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,33 +63,33 @@ def record(script: Path, out: Path, lang: str, *, folder: Path | None = None, ca
     if folder is not None:
         environment[VARIABLE] = str(folder.resolve())
     command = [sys.executable, "-m", "tracellm", "run", "--explain", "--quiet", "--lang", lang, "--out", str(out)]
-    started = time.monotonic()
-    with (
-        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr,
-        subprocess.Popen(
-            [*command, str(script), *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=stderr
-        ) as process,
-    ):
-        while process.poll() is None:
-            error = ""
-            if time.monotonic() - started > _TIMEOUT_SECONDS:
-                error = text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}")
-            elif _size(out / "trace") > _MAX_TRACE_BYTES:
-                error = text(lang, "lab.ended_size", detail=f"{_MAX_TRACE_BYTES / 1e6:.0f}")
-            if error:
-                process.kill()
-                return Recorded(out, -1, error)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_SECONDS)
-        stderr.seek(0)
-        lines = stderr.read().strip().splitlines()
+    command += [str(script), *arguments]
+    started, stderr = time.monotonic(), None
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        try:
+            while stderr is None:
+                try:
+                    stderr = process.communicate(timeout=_POLL_SECONDS)[1]
+                except subprocess.TimeoutExpired:
+                    if error := _endless(time.monotonic() - started, out, lang):
+                        return Recorded(out, -1, error)
+        finally:
+            process.kill()  # nothing, after its end
+    lines = stderr.strip().splitlines()
     if process.returncode == 0 or not lines:
         return Recorded(out, process.returncode, "")
     return Recorded(out, process.returncode, lines[-1], "\n".join(lines[-_TRACEBACK_LINES:]))
 
 
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.jsonl"))
+def _endless(seconds: float, out: Path, lang: str) -> str:
+    """Return the reason to end a run, empty if there is none yet."""
+    if seconds > _TIMEOUT_SECONDS:
+        return text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}")
+    if sum(file.stat().st_size for file in (out / "trace").glob("*.jsonl")) > _MAX_TRACE_BYTES:
+        return text(lang, "lab.ended_size", detail=f"{_MAX_TRACE_BYTES / 1e6:.0f}")
+    return ""
 
 
 def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:

@@ -405,12 +405,12 @@ class EngineArgs:
                 f"requests needs a token per step; got {tokens}. Raise it, or lower `max_num_seqs`."
             )
         if tokens < max_model_len and not self.enable_chunked_prefill:
+            remedy = "Raise it, lower `max_model_len`, or use enable_chunked_prefill=True."
+            if is_pooling_model:  # it may need whole prompts
+                remedy = "Raise it or lower `max_model_len`."
             raise EngineError(
                 "LLM: without chunked prefill a whole prompt must fit in one step, so `max_num_batched_tokens` "
-                f"({tokens}) must be at least `max_model_len` ({max_model_len}). Raise it"
-                + (" or lower" if is_pooling_model else ", lower")
-                + " `max_model_len`"
-                + ("." if is_pooling_model else ", or use enable_chunked_prefill=True.")
+                f"({tokens}) must be at least `max_model_len` ({max_model_len}). {remedy}"
             )
         # vLLM ignores the threshold only when both chunked prefill and prefix caching are off.
         has_threshold = self.enable_chunked_prefill or self.enable_prefix_caching

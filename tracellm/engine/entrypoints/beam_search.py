@@ -54,7 +54,7 @@ class BeamSearchParams:
     ignore_eos: bool = False
     """Continue after the end-of-sequence token."""
     temperature: float = 0.0
-    """Temperature at which one more candidate is drawn, as in vLLM. The sums are of log probabilities without it."""
+    """Temperature at which one more candidate is drawn, as in vLLM. The sums are of log probabilities at 1."""
     length_penalty: float = 1.0
     """Power of a sequence's length that its sum of log probabilities is divided by; above 1 prefers long ones."""
     include_stop_str_in_output: bool = False

@@ -118,9 +118,9 @@ class PoolingParams:
                 f'Model "{name}" only supports {trained} matryoshka dimensions, use other output dimensions will lead '
                 "to poor results."
             )
-        if not 1 <= dimensions <= (hidden_size := model_config.get_hidden_size()):
+        if dimensions < 1:
+            raise InvalidRequestError("Dimensions must be greater than 0")
+        if dimensions > (hidden_size := model_config.get_hidden_size()):
             raise InvalidRequestError(
-                "Dimensions must be greater than 0"
-                if dimensions < 1
-                else f'Model "{name}" has embeddings of {hidden_size} dimensions, {dimensions} are more than that.'
+                f'Model "{name}" has embeddings of {hidden_size} dimensions, {dimensions} are more than that.'
             )

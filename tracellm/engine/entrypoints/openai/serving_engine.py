@@ -264,6 +264,21 @@ class OpenAIServing:
             "data_parallel_rank": data_parallel_rank,
         }
 
+    def _log_inputs(
+        self, request_id: str, engine_prompt: EnginePrompt, params: SamplingParams | PoolingParams | BeamSearchParams
+    ) -> None:
+        if self.request_logger is not None:
+            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
+            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
+
+    def _engine_options(self, raw_request: Request | None, priority: int) -> dict[str, Any]:
+        """Return the arguments of `AsyncLLM.generate` and `encode` that do not depend on the prompt."""
+        return {
+            "trace_headers": None if raw_request is None else self._get_trace_headers(raw_request.headers),
+            "priority": priority,
+            "data_parallel_rank": self._get_data_parallel_rank(raw_request),
+        }
+
     async def beam_search(
         self,
         engine_prompt: EnginePrompt,
@@ -308,21 +323,6 @@ class OpenAIServing:
         yield search.request_output(request_id, engine_prompt.get("prompt"), tokenizer)
 
     # -- headers ------------------------------------------------------------------------------------------------------
-
-    def _log_inputs(
-        self, request_id: str, engine_prompt: EnginePrompt, params: SamplingParams | PoolingParams | BeamSearchParams
-    ) -> None:
-        if self.request_logger is not None:
-            prompt, token_ids = engine_prompt.get("prompt"), engine_prompt.get("prompt_token_ids")
-            self.request_logger.log_inputs(request_id, prompt, token_ids, params)
-
-    def _engine_options(self, raw_request: Request | None, priority: int) -> dict[str, Any]:
-        """Return the arguments of `AsyncLLM.generate` and `encode` that do not depend on the prompt."""
-        return {
-            "trace_headers": None if raw_request is None else self._get_trace_headers(raw_request.headers),
-            "priority": priority,
-            "data_parallel_rank": self._get_data_parallel_rank(raw_request),
-        }
 
     def _get_trace_headers(self, headers: Mapping[str, str]) -> dict[str, str] | None:
         """Return the client's W3C trace context, or None if it is missing or invalid.

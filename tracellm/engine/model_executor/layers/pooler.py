@@ -6,7 +6,8 @@ states (after the model's last norm), and the head cuts and normalizes the resul
 vLLM: vllm/model_executor/layers/pooler.py. Left out: classification, rewards, the projections of sentence-transformers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,46 +32,47 @@ __all__ = [
 class PoolingMethod(nn.Module):
     """Selection of hidden states."""
 
-    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor | list[Tensor]:
-        """Return a row [hidden], or rows [tokens, hidden], for each of these R requests of a step, from [T, hidden]."""
+    needs_whole_prompt: ClassVar[bool] = True
+    """Whether a step must compute all tokens of a prompt."""
+
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor) -> Tensor | Sequence[Tensor]:
+        """Return a row [hidden], or rows [tokens, hidden], for each of the R requests of a step, from [T, hidden]."""
         raise NotImplementedError
 
 
 class LastPool(PoolingMethod):
     """The last token's hidden state, which depends on the whole prompt."""
 
-    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor:
+    needs_whole_prompt = False
+
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor) -> Tensor:
         """Return [R, hidden]; of an incomplete prompt, the last one so far."""
-        return hidden_states[cursor.last_token_indices_gpu[rows]]
+        return hidden_states[cursor.last_token_indices_gpu]
 
 
 class CLSPool(PoolingMethod):
     """The first token's hidden state."""
 
-    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor) -> Tensor:
         """Return [R, hidden]."""
-        assert not cursor.is_partial_prefill(rows), "partial prefill not supported with CLS pooling"
-        return hidden_states[cursor.first_token_indices_gpu[rows]]
+        return hidden_states[cursor.first_token_indices_gpu]
 
 
 class MeanPool(PoolingMethod):
     """The mean of all tokens' hidden states, in float32."""
 
-    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> Tensor:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor) -> Tensor:
         """Return float32 [R, hidden]. vLLM subtracts cumulative sums, whose rounding errors grow with the step."""
-        assert not cursor.is_partial_prefill(rows), "partial prefill not supported with MEAN pooling"
         lengths = cursor.num_scheduled_tokens_cpu.to(hidden_states.device)
-        return torch.segment_reduce(hidden_states.float(), "mean", lengths=lengths, axis=0)[rows]
+        return torch.segment_reduce(hidden_states.float(), "mean", lengths=lengths, axis=0)
 
 
 class AllPool(PoolingMethod):
     """Every token's hidden state."""
 
-    def forward(self, hidden_states: Tensor, cursor: PoolingCursor, rows: list[int]) -> list[Tensor]:
+    def forward(self, hidden_states: Tensor, cursor: PoolingCursor) -> Sequence[Tensor]:
         """Return [tokens, hidden] for each request."""
-        assert not cursor.is_partial_prefill(rows), "partial prefill not supported with ALL pooling"
-        every = hidden_states.split(cursor.num_scheduled_tokens_cpu.tolist())
-        return [every[row] for row in rows]
+        return hidden_states.split(cursor.num_scheduled_tokens_cpu.tolist())
 
 
 _METHODS: Mapping[str, type[PoolingMethod]] = {"LAST": LastPool, "CLS": CLSPool, "MEAN": MeanPool, "ALL": AllPool}
@@ -79,7 +81,7 @@ _METHODS: Mapping[str, type[PoolingMethod]] = {"LAST": LastPool, "CLS": CLSPool,
 class EmbeddingPoolerHead(nn.Module):
     """Cut to `dimensions` and division by the Euclidean norm, in float32, as each request asks."""
 
-    def forward(self, pooled: Tensor | list[Tensor], params: list[PoolingParams]) -> list[Tensor]:
+    def forward(self, pooled: Tensor | Sequence[Tensor], params: list[PoolingParams]) -> list[Tensor]:
         """Return float32 [dimensions], or [tokens, dimensions], for each request."""
         settings = {(one.dimensions, one.normalize) for one in params}
         if isinstance(pooled, Tensor) and len(settings) == 1:
@@ -102,8 +104,14 @@ class Pooler(nn.Module):
 
     def forward(self, hidden_states: Tensor, metadata: PoolingMetadata, rows: list[int]) -> list[Tensor]:
         """Return the results of these requests of a step, from its hidden states [T, hidden]."""
-        pooled = self.pooling(hidden_states, metadata.pooling_cursor, rows)
-        results: list[Tensor] = self.head(pooled, [metadata.pooling_params[row] for row in rows])
+        cursor, params = metadata.pooling_cursor, metadata.pooling_params
+        assert cursor is not None
+        if self.pooling.needs_whole_prompt:
+            assert not cursor.is_partial_prefill(rows), "partial prefill not supported with this pooling"
+        pooled = self.pooling(hidden_states, cursor)
+        if len(rows) < len(params):  # the others have another task
+            pooled, params = [pooled[row] for row in rows], [params[row] for row in rows]
+        results: list[Tensor] = self.head(pooled, params)
         return results
 
 
