@@ -45,9 +45,9 @@ def run_out_of_memory(
 
     monkeypatch.setattr(DistributedExecutor, "collective_rpc", collective_rpc)
     folder = make_checkpoint(folder, "qwen2", intermediate_size=60_000)
-    blocks = 32 if method == "execute_model" else 50_000
+    blocks = 128 if method == "execute_model" else 50_000
     llm = LLM(folder, tensor_parallel_size=2, **SETTINGS | {"num_gpu_blocks_override": blocks}, **settings)
-    prompts = [{"prompt_token_ids": [5] * 32}] * 8
+    prompts = [{"prompt_token_ids": [5] * 48}] * 32  # far more memory than other threads can release meanwhile
     llm.generate(prompts, SamplingParams(max_tokens=2), use_tqdm=False)
 
 
