@@ -7,18 +7,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tracellm.lab.loader import VARIABLE
+from tracellm.probes.record.record_file import SUFFIX
 from tracellm.report.texts import text
+from tracellm.trace.run_folder import TRACE_FOLDER
 
 __all__ = ["Recorded", "compare", "record"]
 
 _TIMEOUT_SECONDS = 180.0
-_MAX_TRACE_BYTES = 30_000_000
-"""Size of a trace that only an endless loop reaches; those of the labs' scripts have some megabytes."""
+_MAX_RECORDS_BYTES = 5_000_000
+"""Size of records that only an endless loop reaches; those of the labs' scripts have at most 1.2 MB."""
 _POLL_SECONDS = 0.5
 _TRACEBACK_LINES = 12
 
@@ -87,16 +90,18 @@ def _endless(seconds: float, out: Path, lang: str) -> str:
     """Return the reason to end a run, empty if there is none yet."""
     if seconds > _TIMEOUT_SECONDS:
         return text(lang, "lab.ended_timeout", detail=f"{_TIMEOUT_SECONDS:.0f}")
-    if sum(file.stat().st_size for file in (out / "trace").glob("*.jsonl")) > _MAX_TRACE_BYTES:
-        return text(lang, "lab.ended_size", detail=f"{_MAX_TRACE_BYTES / 1e6:.0f}")
+    if sum(file.stat().st_size for file in (out / TRACE_FOLDER).glob(f"*{SUFFIX}")) > _MAX_RECORDS_BYTES:
+        return text(lang, "lab.ended_size", detail=f"{_MAX_RECORDS_BYTES / 1e6:.0f}")
     return ""
 
 
 def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:
-    """Write the comparison of two runs as a page beside them; None if one of them has no recording."""
+    """Write the comparison of two runs as a page beside them; None if a recording is missing or too large for it."""
     if not all((one.path / "run.json").is_file() for one in (yours, reference)):
         return None
     page = yours.path.parent / "diff.html"
     command = [sys.executable, "-m", "tracellm", "diff", "--lang", lang, "--html", str(page)]
-    subprocess.run([*command, str(yours.path), str(reference.path)], capture_output=True, timeout=_TIMEOUT_SECONDS)
+    command += [str(yours.path), str(reference.path)]
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS)
     return page if page.is_file() else None
