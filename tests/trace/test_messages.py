@@ -36,6 +36,19 @@ def test_where_an_id_repeats_the_kth_belongs_to_the_kth():
     assert paired(trace_of(main, engine)) == list(zip(sends, [*receives, None], strict=True))
 
 
+def test_a_published_message_has_a_receive_in_each_process():
+    """A single send pairs with the first receive of each other process."""
+    coordinator, engines = Recorder(1, "DP_Coordinator"), [Recorder(2, "EngineCore_DP0"), Recorder(3, "EngineCore_DP1")]
+    sent = coordinator.send("START_DP_WAVE 0", 10, 11)
+    receives = [engine.receive("START_DP_WAVE 0", 20, 21) for engine in engines]
+    again = engines[0].receive("START_DP_WAVE 0", 30, 31)
+    trace = trace_of(coordinator, *engines)
+    assert sorted(message.receive.process.pid for message in trace.messages if message.receive) == [2, 3]
+    assert {message.send.span_id for message in trace.messages} == {sent.span_id}
+    assert trace.unsent == [again]
+    assert all(receive is not again for receive in receives)
+
+
 def test_nobody_sends_to_the_same_thread():
     """A receive is in another thread than its send, preferably in another process."""
     main, engine = Recorder(1), Recorder(2)

@@ -2,6 +2,7 @@
 
 A message is recorded twice, where it was encoded and where it was decoded, under an id that both sides derive from its
 content. Ids may repeat, as when a request is aborted twice: the k-th send with an id belongs to the k-th receive. A
+single send may have a receive in each of several other processes, as that of the coordinator of engine cores. A
 request's messages are its ADD to the engine core, and the OUTPUTS of each step in return.
 
 vLLM has no counterpart: it propagates `trace_headers` with a request, and records nothing at the sockets.
@@ -62,6 +63,12 @@ def pair(spans: Iterable[Span]) -> list[Message]:
     for message_id, sent in sends.items():
         taken = _match(sent, receives.get(message_id, []))
         found += [Message(send, taken.get(id(send))) for send in sent]
+        if len(sent) == 1:
+            seen = {span.thread[:2] for span in (sent[0], *taken.values())}
+            for receive in receives.get(message_id, []):
+                if receive.thread[:2] not in seen:
+                    seen.add(receive.thread[:2])
+                    found.append(Message(sent[0], receive))
     return sorted(found, key=lambda message: message.send.start_ns)
 
 

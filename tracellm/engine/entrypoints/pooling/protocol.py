@@ -114,28 +114,24 @@ class EmbeddingChatRequest(_EmbeddingFields):
 EmbeddingRequest = EmbeddingCompletionRequest | EmbeddingChatRequest
 
 
-class _TaskFields(OpenAIBaseModel):
+class _TaskFields(_EmbeddingFields):
     """Fields of `/pooling` beside those of `/v1/embeddings`."""
 
     task: Literal["embed", "classify", "score", "token_embed", "token_classify", "plugin"] | None = None
     """None is `token_embed`."""
     use_activation: bool | None = None
 
+    def to_pooling_params(self) -> PoolingParams:
+        """Convert the request to pooling parameters."""
+        return PoolingParams(normalize=self.normalize, use_activation=self.use_activation)
 
-class PoolingCompletionRequest(EmbeddingCompletionRequest, _TaskFields):
+
+class PoolingCompletionRequest(_TaskFields, EmbeddingCompletionRequest):
     """Body of `/pooling` for texts or token ids."""
 
-    def to_pooling_params(self) -> PoolingParams:
-        """Convert the request to pooling parameters."""
-        return PoolingParams(normalize=self.normalize, use_activation=self.use_activation)
 
-
-class PoolingChatRequest(EmbeddingChatRequest, _TaskFields):
+class PoolingChatRequest(_TaskFields, EmbeddingChatRequest):
     """Body of `/pooling` for a conversation."""
-
-    def to_pooling_params(self) -> PoolingParams:
-        """Convert the request to pooling parameters."""
-        return PoolingParams(normalize=self.normalize, use_activation=self.use_activation)
 
 
 PoolingRequest = PoolingCompletionRequest | PoolingChatRequest

@@ -98,6 +98,8 @@ def _type_and_id(obj: Any) -> tuple[str, str]:
     if isinstance(obj, list | tuple):
         if len(obj) == 4 and isinstance(obj[1], int):
             return "UTILITY", f"UTILITY {obj[0]} {obj[1]}"
+        if len(obj) == 2 and isinstance(obj[0], int):
+            return "START_DP_WAVE", f"START_DP_WAVE {obj[0]}"
         if all(isinstance(item, str) for item in obj):
             return "ABORT", f"ABORT {','.join(obj)}"
     return kind, ""
