@@ -153,6 +153,7 @@ def test_hostile_processes_threads_and_messages_stay_text():
         ("main", 3, "engine core"),
         ("EngineCore", 0, "engine core"),
         ("VllmWorker-0", 0, "worker"),
+        ("DP_Coordinator", 0, "coordinator"),
     ],
 )
 def test_a_process_is_told_by_what_it_is(name: str, steps: int, role: str):

@@ -151,8 +151,8 @@ MESSAGE_BYTES = _define("messaging.message.body.size", "int", "bytes of all fram
 MESSAGE_TYPE = _define(
     "tracellm.message.type",
     "str",
-    "ADD, ABORT or UTILITY to the engine core; OUTPUTS or UTILITY_OUTPUT from it; CALL to a worker; RESPONSE from it; "
-    "TENSORS between workers",
+    "ADD, ABORT, UTILITY or START_DP_WAVE to the engine core; OUTPUTS or UTILITY_OUTPUT from it; CALL to a worker; "
+    "RESPONSE from it; TENSORS between workers",
 )
 MESSAGE_FRAMES = _define("tracellm.message.frames", "int", "number of frames: one, and one for each large array")
 MESSAGE_STEP = _define(

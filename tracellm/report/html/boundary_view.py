@@ -51,6 +51,8 @@ def _role(process: ProcessFacts) -> str:
     """Return the process's role in the engine, found by its steps, or by its name if it has none."""
     if process.steps or process.name.startswith("EngineCore"):
         return "engine"
+    if process.name == "DP_Coordinator":
+        return "coordinator"
     return "worker" if process.name.startswith(("VllmWorker", "Worker")) else "client"
 
 
