@@ -43,7 +43,7 @@ def test_a_published_message_has_a_receive_in_each_process():
     receives = [engine.receive("START_DP_WAVE 0", 20, 21) for engine in engines]
     again = engines[0].receive("START_DP_WAVE 0", 30, 31)
     trace = trace_of(coordinator, *engines)
-    assert sorted(message.receive.process.pid for message in trace.messages if message.receive) == [2, 3]
+    assert sorted(message.receive.thread[1] for message in trace.messages if message.receive) == [2, 3]
     assert {message.send.span_id for message in trace.messages} == {sent.span_id}
     assert trace.unsent == [again]
     assert all(receive is not again for receive in receives)

@@ -97,9 +97,10 @@ def _endless(seconds: float, out: Path, lang: str) -> str:
 
 def compare(yours: Recorded, reference: Recorded, lang: str) -> Path | None:
     """Write the comparison of two runs as a page beside them; None if a recording is missing or too large for it."""
+    page = yours.path.parent / "diff.html"
+    page.unlink(missing_ok=True)
     if not all((one.path / "run.json").is_file() for one in (yours, reference)):
         return None
-    page = yours.path.parent / "diff.html"
     command = [sys.executable, "-m", "tracellm", "diff", "--lang", lang, "--html", str(page)]
     command += [str(yours.path), str(reference.path)]
     with suppress(subprocess.TimeoutExpired):

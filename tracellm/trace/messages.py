@@ -42,7 +42,7 @@ def sent_at(send: Span) -> int:
 
 
 def pair(spans: Iterable[Span]) -> list[Message]:
-    """Return every send with its receive, in the order of the sends.
+    """Return the messages in the order of their sends: one for each receive of a send, or one without a receive.
 
     Only the order within a process counts, so the clocks of two machines may differ by any amount. A receive is paired
     with a send of another process, or else with an earlier send of another thread.
