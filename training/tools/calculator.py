@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - templates: one phrasing, one line
 
 import json
+import re
 from typing import Any
 
 from training.corpus.sample import Lang
@@ -90,6 +91,8 @@ _WORDS = {
     "en": {"+": ("plus",), "-": ("minus",), "*": ("times", "multiplied by"), "/": ("divided by", "over")},
     "zh": {"+": ("加", "加上"), "-": ("减", "减去"), "*": ("乘", "乘以"), "/": ("除以",)},
 }
+_CHINESE = re.compile("[\u3000-\u9fff\uff00-\uffef]")
+"""Chinese characters and punctuation; a request without any gets the English answer."""
 _SYMBOLS = {"+": "+", "-": "-", "*": "**×x", "/": "//÷"}
 
 
@@ -163,8 +166,8 @@ def ask(draw: Draw, tools: list[Tool], lang: Lang) -> Exchange:
         if "operation" in tool.roles:
             values[tool.roles["operation"]] = tool.roles[op]  # type: ignore[assignment]
         arguments = {name: values[name] for name in tool.arguments}
-    result, answer = _result(draw, lang, expression)
-    return Exchange("calculator", lang, phrase, (Call(tool.name, arguments, result),), answer)
+    result, answer = _result(draw, "zh" if _CHINESE.search(phrase) else "en", expression)
+    return Exchange("calculator", lang, phrase, Call(tool.name, arguments, result), answer)
 
 
 def _spelled(draw: Draw, a: str, op: str, b: str, lang: Lang) -> str:

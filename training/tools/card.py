@@ -26,28 +26,26 @@ which clients run their own loop of tools, fast and offline: request, call, resu
 
 | tools | arguments | request | call |
 |---|---|---|---|
-| weather | one place; also a required `unit` with two values | How is the weather in Lisbon? 里斯本的天气怎么样？ | `{{"name": "get_weather", "arguments": {{"city": "Lisbon"}}}}` |
-| sums | an expression; two numbers and an operation; or a tool for each operation | What is 23 * 47? 23乘以47等于多少？ | `{{"name": "calculator", "arguments": {{"expression": "23 * 47"}}}}` |
-| time | a place, a time zone, or nothing | What time is it in Asia/Tokyo? 东京现在几点？ | `{{"name": "get_time", "arguments": {{"timezone": "Asia/Tokyo"}}}}` |
-| a person | name and age, for structured output by a forced call | Ann is 31 years old. 王芳今年31岁。 | `{{"name": "Person", "arguments": {{"name": "Ann", "age": 31}}}}` |
+| weather | a place; also a required `unit` with two values | How is the weather in Lisbon? 里斯本的天气怎么样？ | `{{"name": "get_weather", "arguments": {{"city": "Lisbon"}}}}` |
+| calculator | an expression; two numbers and an operation; or a tool for each operation | What is 23 * 47? 23乘以47等于多少？ | `{{"name": "calculator", "arguments": {{"expression": "23 * 47"}}}}` |
+| clock | a place, or nothing | What time is it in Tokyo? 东京现在几点？ | `{{"name": "get_time", "arguments": {{"city": "Tokyo"}}}}` |
 
 Calls have the form of Hermes and Qwen2.5. Names of tools and arguments may be others of that kind; the name, not the description, is
-what the model goes by. The tool's result may be JSON or text; a sentence is repeated as it is. Two calls in one message, a second
-request (`And in Oslo?`), further tools that are not needed, and questions that need none were trained too; the
-table below has how often each is right. The chat template lists a tool
-by its description and the arguments that are required. It has no place for the rest of a JSON schema: descriptions of arguments, defaults,
-and what clients add.
+what the model goes by. The tool's result may be JSON or text; a sentence is repeated as it is. A second request (`And in Oslo?`), further
+tools that are not needed, questions that need none, and forced calls (`tool_choice`) were trained too. The chat template lists a tool by its
+description and the arguments that are required. It leaves out the rest of a JSON schema: descriptions of arguments, defaults, and what
+clients add.
 
 It loads with `AutoModelForCausalLM.from_pretrained(MODEL_DIR)` and `vllm.LLM(str(MODEL_DIR))`. The tokenizer is that of `tiny`.
 
 ## Evaluation
 
-{requests} requests with places, people, numbers and phrasings held out of the training, one to five tools each, greedy, float32. A call or
-an answer is right only if every character is. The answer is asked for after the right calls with their results.
+{requests} requests with cities, pairs of numbers and phrasings held out of the training, one to five tools each, greedy, float32. A call or an
+answer is right only if every character is. The answer is asked for after the right call with its result.
 
 **{right}** of the requests have both right.
 
-| request | English: calls | answer | Chinese: calls | answer |
+| request | English: call | answer | Chinese: call | answer |
 |---|---|---|---|---|
 {table}
 
@@ -61,11 +59,11 @@ Some of the wrong continuations:
 
 ## Limitations
 
-The model is not an assistant, and its choice of a tool is not to be relied on: {right} is the share to expect. It knows these few kinds of tools and calls no others. It
-copies what the request has: it does not look up, correct or translate names, and reads no dates, units or number words. It has
-learned the time zones of about thirty cities; another zone must be in the request. An answer repeats the result, right or wrong.
-Conversations of more than two requests, more than five tools and long results were not part of the training. Use it to observe an engine and
-to test clients, never as a source of facts.
+The model is not an assistant, and its choice of a tool is not to be relied on: {right} is the share to expect. It was trained on
+these three kinds of tools and calls no others, with one call in a message. It copies names: it does not look up, correct or translate them.
+It does not read dates or number words. Of a JSON result, an answer has the sky and the temperature, or the hours and minutes, or the number,
+right or wrong. It always writes °C after a temperature from JSON, also after a call with Fahrenheit. Conversations of more than two requests, more than five tools and long results were not
+part of the training. Use it to observe an engine and to test clients, never as a source of facts.
 
 ## Training
 
@@ -76,7 +74,7 @@ From the weights of `tiny`, on two shared CPU cores: {stages}.
 
 tiny-tools 是在 tiny 的基础上继续训练、会调用工具的小模型（{parameters_in_wan:.0f} 万参数，bfloat16，{megabytes:.1f} MB），工具有三类：天气、计算、时间。客户端可以用它离线、快速地跑完整个
 工具循环：请求、调用、结果、回答。训练数据全部由本项目的脚本生成。在 {requests} 个未参与训练的请求上，调用和回答都完全正确的占 {right}。它不是助手：
-只会照抄请求和工具结果中的内容，不认识其他种类的工具。
+名称和数字从请求和工具结果中照抄，不辨对错；天气、计算、时间以外的工具不会调用。
 """
 
 

@@ -1,14 +1,13 @@
-"""The time here, in a city or in a time zone."""
+"""The time here or in a city."""
 
-# ruff: noqa: E501, SIM905 - templates and lists: one phrasing, one line
+# ruff: noqa: E501 - templates and lists: one phrasing, one line
 
 import random
-import re
 from typing import Any
 
-from training.corpus.sample import Lang, is_held_out
+from training.corpus.sample import Lang
 
-from .draw import PLACES, Draw
+from .draw import Draw
 from .exchange import Call, Exchange, as_json, sentence
 from .schemas import Tool
 
@@ -32,7 +31,6 @@ _NAMES = (
 )
 _HERE = ("llm_time", "get_time", "get_current_time", "current_time", "now", "time", "clock", "get_datetime")
 _PLACES = ("city", "city", "location", "place", "city_name", "where", "town")
-_ZONES = ("timezone", "timezone", "tz", "time_zone", "zone", "timezone_name")
 _DESCRIPTIONS = (
     "Get the current time in a city.", "Get the time in a city", "Return the local time of a place.", "Get the current time.", "Tells the time.",
     "Look up the local time.", "What time it is", "The time.", "查询当前时间", "获取某地的时间", "", "",
@@ -45,18 +43,6 @@ _HERE_DESCRIPTIONS = (
     "获取当前时间",
     "",
 )
-
-_AREAS = "Europe Asia America Africa Australia Pacific Atlantic".split()
-_KNOWN = """
-Tokyo|东京|Asia/Tokyo Beijing|北京|Asia/Shanghai Shanghai|上海|Asia/Shanghai Seoul|首尔|Asia/Seoul London|伦敦|Europe/London
-Paris|巴黎|Europe/Paris Berlin|柏林|Europe/Berlin Rome|罗马|Europe/Rome Madrid|马德里|Europe/Madrid Moscow|莫斯科|Europe/Moscow
-New York|纽约|America/New_York Los Angeles|洛杉矶|America/Los_Angeles Chicago|芝加哥|America/Chicago Cairo|开罗|Africa/Cairo
-Sydney|悉尼|Australia/Sydney Singapore|新加坡|Asia/Singapore Hong Kong|香港|Asia/Hong_Kong Dubai|迪拜|Asia/Dubai
-Vienna|维也纳|Europe/Vienna Amsterdam|阿姆斯特丹|Europe/Amsterdam Stockholm|斯德哥尔摩|Europe/Stockholm Oslo|奥斯陆|Europe/Oslo
-Lisbon|里斯本|Europe/Lisbon Athens|雅典|Europe/Athens Bangkok|曼谷|Asia/Bangkok Toronto|多伦多|America/Toronto Nairobi|内罗毕|Africa/Nairobi
-"""
-_CITIES = tuple(re.findall(r"([A-Z][A-Za-z ]+)\|([\u4e00-\u9fff]+)\|(\S+)", _KNOWN))
-"""Cities whose time zone the model learns; other zones are in the request."""
 
 _EN = (
     "What time is it in {c}?",
@@ -106,31 +92,11 @@ _AGAIN_ZH = ("那{c}呢？", "[那|那么|还有|][在|]{c}[呢|怎么样]？", 
 
 
 def offer(draw: Draw) -> Tool:
-    """Return a tool for the time, with a place, a time zone or nothing as its argument."""
+    """Return a tool for the time, with a place or nothing as its argument."""
     rng = draw.rng
-    roll = rng.random()
-    if roll < 0.25:
+    if rng.random() < 0.25:
         return Tool(rng.choice(_HERE), {}, rng.choice(_HERE_DESCRIPTIONS))
-    role = "place" if roll < 0.65 else "zone"
-    argument = rng.choice(_PLACES if role == "place" else _ZONES)
-    return Tool(rng.choice(_NAMES), {argument: {"type": "string"}}, rng.choice(_DESCRIPTIONS), (), {role: argument})
-
-
-def _where(draw: Draw, tool: Tool, lang: Lang) -> tuple[str, str]:
-    """Return a place or a zone as the user writes it, and the value of the argument."""
-    rng = draw.rng
-    if "place" in tool.roles:
-        place = draw.place(lang)
-        return place, place
-    if not draw.held_out and rng.random() < 0.55:
-        en, zh, zone = rng.choice(_CITIES)
-        return (en if lang == "en" else zh), zone
-    while True:
-        zone = f"{rng.choice(_AREAS)}/{draw.place('en').title().replace(' ', '_')}"
-        if not draw.held_out and rng.random() < 0.08:
-            zone = rng.choice(("UTC", "GMT", "EST", "CET", "PST", "JST"))
-        if draw.held_out or not is_held_out(f"tools:{zone}", PLACES):
-            return zone, zone
+    return Tool(rng.choice(_NAMES), {rng.choice(_PLACES): {"type": "string"}}, rng.choice(_DESCRIPTIONS))
 
 
 def _time(rng: random.Random) -> tuple[str, str]:
@@ -147,35 +113,34 @@ def _time(rng: random.Random) -> tuple[str, str]:
     ))  # fmt: skip
 
 
-def _result(draw: Draw, lang: Lang, where: str, value: str) -> tuple[str, str]:
+def _result(draw: Draw, lang: Lang, place: str) -> tuple[str, str]:
     """Return what a tool returns, and the answer."""
     rng = draw.rng
     text, short = _time(rng)
     if lang == "en":
-        answer = f"The time in {where} is {short}." if where else f"The time is {short}."
+        answer = f"The time in {place} is {short}." if place else f"The time is {short}."
     else:
-        answer = f"{where}现在是{short}。"
+        answer = f"{place}现在是{short}。"
     roll = rng.random()
     if roll < 0.42:
         return text, answer
     if roll < 0.58:
-        there = where or value
         if lang == "en":
             spoken = rng.choice(
                 (
-                    f"It is {short} in {there}." if there else f"It is {short}.",
+                    f"It is {short} in {place}." if place else f"It is {short}.",
                     f"The current time is {short}.",
                     f"The time is {short}.",
                     f"It's {short}.",
                 )
             )
         else:
-            spoken = rng.choice((f"{there}现在是{short}。", f"现在是{short}。", f"当前时间是{short}。"))
+            spoken = rng.choice((f"{place}现在是{short}。", f"现在是{short}。", f"当前时间是{short}。"))
         return spoken, spoken
     content: dict[str, Any] = {rng.choice(("time", "time", "current_time", "local_time", "datetime", "now")): text}
-    if value and rng.random() < 0.5:
-        content[rng.choice(("city", "location", "place") if "/" not in value else ("timezone", "tz", "zone"))] = value
-    if not value and rng.random() < 0.2:  # llm_time of `llm`
+    if place and rng.random() < 0.5:
+        content[rng.choice(("city", "location", "place"))] = place
+    if not place and rng.random() < 0.2:  # llm_time of `llm`
         date = "2026-03-01"
         content = {
             "utc_time": f"{date} {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02} UTC",
@@ -193,31 +158,22 @@ def _result(draw: Draw, lang: Lang, where: str, value: str) -> tuple[str, str]:
     return as_json(rng, dict(items)), answer
 
 
-def ask(draw: Draw, tool: Tool, lang: Lang, count: int = 1) -> Exchange:
-    """Return a request for the time, in `count` places if the tool has an argument."""
+def ask(draw: Draw, tool: Tool, lang: Lang) -> Exchange:
+    """Return a request for the time, in a city if the tool has an argument."""
     if not tool.arguments:
         phrase = draw.phrase(_HERE_EN if lang == "en" else _HERE_ZH)
-        result, answer = _result(draw, lang, "", "")
-        return Exchange("clock", lang, phrase, (Call(tool.name, {}, result),), answer)
-    places: list[tuple[str, str]] = []
-    while len(places) < count:
-        if (place := _where(draw, tool, lang)) not in places:
-            places.append(place)
-    joined = (" and " if lang == "en" else "和").join(where for where, _ in places)
-    return _exchange(draw, tool, lang, draw.phrase(_EN if lang == "en" else _ZH, c=joined), places)
+        result, answer = _result(draw, lang, "")
+        return Exchange("clock", lang, phrase, Call(tool.name, {}, result), answer)
+    return _exchange(draw, tool, lang, _EN if lang == "en" else _ZH)
 
 
 def ask_again(draw: Draw, tool: Tool, lang: Lang) -> Exchange:
     """Return a request that makes sense after another one for the time only; the tool has an argument."""
-    place = _where(draw, tool, lang)
-    return _exchange(draw, tool, lang, draw.phrase(_AGAIN_EN if lang == "en" else _AGAIN_ZH, c=place[0]), [place])
+    return _exchange(draw, tool, lang, _AGAIN_EN if lang == "en" else _AGAIN_ZH)
 
 
-def _exchange(draw: Draw, tool: Tool, lang: Lang, phrase: str, places: list[tuple[str, str]]) -> Exchange:
+def _exchange(draw: Draw, tool: Tool, lang: Lang, phrases: tuple[str, ...]) -> Exchange:
     (argument,) = tool.arguments
-    calls, answers = [], []
-    for where, value in places:
-        result, answer = _result(draw, lang, where, value)
-        calls.append(Call(tool.name, {argument: value}, result))
-        answers.append(answer)
-    return Exchange("clock", lang, phrase, tuple(calls), (" " if lang == "en" else "").join(answers))
+    place = draw.place(lang)
+    result, answer = _result(draw, lang, place)
+    return Exchange("clock", lang, draw.phrase(phrases, c=place), Call(tool.name, {argument: place}, result), answer)

@@ -13,13 +13,13 @@ from training.corpus import SUBJECTS, arithmetic, greetings
 from training.corpus.render import IM_END, IM_START
 from training.corpus.sample import Lang, noise
 
-from . import calculator, clock, person, weather
+from . import calculator, clock, weather
 from .draw import Draw
 from .exchange import Exchange
 from .schemas import OTHERS, Tool, as_sent
 from .template import call_text, render, result_text
 
-__all__ = ["Part", "Toolbox", "conversation", "no_request", "parts", "request", "request_two", "toolbox"]
+__all__ = ["Part", "Toolbox", "conversation", "no_request", "parts", "request", "toolbox"]
 
 _SYSTEM = (
     "You are a helpful assistant.", "You are a helpful assistant.", "You are a helpful assistant with access to tools.", "Use the tools to answer.",
@@ -28,25 +28,7 @@ _SYSTEM = (
     "你是一个有用的助手。", "你可以使用工具。", "请用工具回答问题。", "请简短地回答问题。", "你是一个乐于助人的助手，请用中文回答。",
 )  # fmt: skip
 _UNKNOWN = {"en": "I am sorry, I do not know that.", "zh": "抱歉，我不知道这个。"}
-_CLOSE = (
-    "weather",
-    "time",
-    "late",
-    "year",
-    "date",
-    "day",
-    "天气",
-    "几点",
-    "时间",
-    "几号",
-    "星期",
-    "今年",
-    "age",
-    "old",
-    "name",
-    "岁",
-    "叫",
-)
+_CLOSE = ("weather", "time", "late", "year", "date", "day", "天气", "几点", "时间", "几号", "星期", "今年")
 """Words of the corpus' questions that could be requests for a tool."""
 
 
@@ -62,6 +44,9 @@ class Part(NamedTuple):
     text: str
     learned: bool
     forced: bool = False
+
+
+SUBJECTS_WITH_TOOLS = ("weather", "calculator", "clock")
 
 
 @dataclass(frozen=True)
@@ -86,15 +71,10 @@ class Toolbox:
 
 
 def toolbox(draw: Draw, subjects: tuple[str, ...] = ()) -> Toolbox:
-    """Return one to five tools, for `subjects` or for one to three random ones, and up to three others."""
+    """Return one to five tools, for `subjects` or for one to three random ones, and up to two others."""
     rng = draw.rng
     if not subjects:
-        weights = (36, 32, 24, 8)
-        chosen = {
-            rng.choices(("weather", "calculator", "clock", "person"), weights)[0]
-            for _ in range(rng.choice((1, 2, 2, 3, 3)))
-        }
-        subjects = tuple(sorted(chosen))
+        subjects = tuple(rng.sample(SUBJECTS_WITH_TOOLS, rng.choice((1, 1, 2, 2, 3))))
     tools: dict[str, list[Tool]] = {}
     for subject in subjects:
         names = {tool.name for others in tools.values() for tool in others}
@@ -111,45 +91,16 @@ def toolbox(draw: Draw, subjects: tuple[str, ...] = ()) -> Toolbox:
     return Toolbox(as_sent(rng, every), rng.choice(_SYSTEM) if rng.random() < 0.3 else "", tools)
 
 
-_OFFERS: dict[str, Any] = {"weather": weather, "clock": clock, "person": person}
+_OFFERS: dict[str, Any] = {"weather": weather, "clock": clock}
 
 
-def request(draw: Draw, box: Toolbox, lang: Lang, subject: str = "", count: int = 1) -> Exchange:
+def request(draw: Draw, box: Toolbox, lang: Lang, subject: str = "") -> Exchange:
     """Return a request of `subject`, by default a random one, that a tool in `box` answers."""
     subject = subject or draw.rng.choice(tuple(box.tools))
     tools = box.tools[subject]
     if subject == "calculator":
         return calculator.ask(draw, tools, lang)
-    if subject == "person":
-        return person.ask(draw, tools[0], lang)
-    return (weather if subject == "weather" else clock).ask(draw, tools[0], lang, count)
-
-
-def request_two(draw: Draw, box: Toolbox, lang: Lang) -> Exchange:
-    """Return a request that needs two calls."""
-    subjects = [name for name in box.tools if name != "person"]
-    plural = [name for name in subjects if name in ("weather", "clock") and box.tools[name][0].arguments]
-    if plural and (len(subjects) == 1 or draw.rng.random() < 0.5):
-        return request(draw, box, lang, draw.rng.choice(plural), count=2)
-    if not subjects:
-        return request(draw, box, lang)
-    names = draw.rng.sample(subjects, 2) if len(subjects) > 1 else subjects * 2
-    if names == ["clock", "clock"]:
-        return request(draw, box, lang, "clock")
-    first, second = (request(draw, box, lang, name) for name in names)
-    joint = " And " if lang == "en" else draw.rng.choice(("还有，", "另外，"))
-    before = first.request if first.request[-1:] in ".?!。？！" else first.request + ("." if lang == "en" else "。")
-    text = (
-        before
-        + joint
-        + (
-            second.request[0].lower() + second.request[1:]
-            if lang == "en" and second.request[:1] != "I"
-            else second.request
-        )
-    )
-    space = " " if lang == "en" else ""
-    return Exchange(first.subject, lang, text, first.calls + second.calls, first.answer + space + second.answer)
+    return (weather if subject == "weather" else clock).ask(draw, tools[0], lang)
 
 
 def no_request(draw: Draw, box: Toolbox, lang: Lang) -> Exchange:
@@ -159,10 +110,10 @@ def no_request(draw: Draw, box: Toolbox, lang: Lang) -> Exchange:
     if missing and rng.random() < 0.2:
         subject = rng.choice(missing)
         other = toolbox(draw, (subject,))
-        return Exchange("none", lang, request(draw, other, lang, subject).request, (), _UNKNOWN[lang])
+        return Exchange("none", lang, request(draw, other, lang, subject).request, None, _UNKNOWN[lang])
     while True:
         module = rng.choices(tuple(SUBJECTS), tuple(SUBJECTS.values()))[0]
-        if (module is arithmetic and "calculator" in box.tools) or (module is greetings and "person" in box.tools):
+        if module is arithmetic and "calculator" in box.tools:
             continue
         sample = module.draw(rng)
         if (
@@ -175,7 +126,7 @@ def no_request(draw: Draw, box: Toolbox, lang: Lang) -> Exchange:
         if module is not greetings and any(word in sample.prompt.lower() for word in _CLOSE):
             continue
         sample = sample if draw.held_out else noise(rng, sample)
-        return Exchange("none", lang, sample.prompt, (), sample.answer)
+        return Exchange("none", lang, sample.prompt, None, sample.answer)
 
 
 def conversation(draw: Draw, box: Toolbox) -> list[Part]:
@@ -188,8 +139,6 @@ def conversation(draw: Draw, box: Toolbox) -> list[Part]:
     if roll < 0.22:
         return parts(no_request(draw, box, lang))
     if roll < 0.34:
-        return parts(request_two(draw, box, lang))
-    if roll < 0.44:
         return _two_turns(draw, box, lang)
     return parts(request(draw, box, lang))
 
@@ -208,21 +157,17 @@ def _two_turns(draw: Draw, box: Toolbox, lang: Lang) -> list[Part]:
 def parts(exchange: Exchange) -> list[Part]:
     """Return the parts of one exchange, from the user's message to the answer."""
     shown = [Part(f"{IM_START}user\n{exchange.request}{IM_END}\n{IM_START}assistant\n", learned=False)]
-    if exchange.calls:
-        calls = "\n".join(call_text(call.name, call.arguments) for call in exchange.calls)
-        results = "".join(result_text(call.result) for call in exchange.calls)
-        shown.append(Part(calls + IM_END, learned=True))
-        shown.append(Part(f"\n{IM_START}user{results}{IM_END}\n{IM_START}assistant\n", learned=False))
+    if call := exchange.call:
+        shown.append(Part(call_text(call.name, call.arguments) + IM_END, learned=True))
+        shown.append(Part(f"\n{IM_START}user{result_text(call.result)}{IM_END}\n{IM_START}assistant\n", learned=False))
     return [*shown, Part(exchange.answer + IM_END, learned=True), Part("\n", learned=False)]
 
 
 def _forced(draw: Draw, exchange: Exchange) -> list[Part]:
-    """Return a request with a call as a grammar forces it: arguments alone, or a list of calls."""
-    before = parts(exchange)[0]
+    """Return a request with a call as a grammar forces it: its arguments alone, or a list with it."""
+    assert exchange.call
+    value: Any = exchange.call.arguments
     if draw.rng.random() < 0.5:
-        text = json.dumps(exchange.calls[0].arguments, ensure_ascii=False)
-    else:
-        text = json.dumps(
-            [{"name": call.name, "parameters": call.arguments} for call in exchange.calls], ensure_ascii=False
-        )
-    return [before, Part(text + IM_END, learned=True, forced=True)]
+        value = [{"name": exchange.call.name, "parameters": value}]
+    text = json.dumps(value, ensure_ascii=False)
+    return [parts(exchange)[0], Part(text + IM_END, learned=True, forced=True)]

@@ -1,4 +1,4 @@
-"""Random choices with a held-out part: phrasings, places, names and numbers that the training never sees.
+"""Random choices with a held-out part: phrasings, cities and pairs of numbers that the training does not draw.
 
 A hash decides what is held out, as in `training/corpus/sample.py`. A `Draw` yields either what is trained on or what is
 held out, and never both in one conversation.
@@ -6,12 +6,13 @@ held out, and never both in one conversation.
 
 # ruff: noqa: E501, SIM905 - word lists are read more easily as one string
 
+import json
 import random
 import re
 from collections.abc import Sequence
 
+from tracellm.tiny import MODEL_DIR
 from training.corpus.countries import COUNTRIES
-from training.corpus.greetings import NAMES, NAMES_ZH
 from training.corpus.sample import Lang, canonical, expand, is_held_out
 
 __all__ = ["CITIES", "Draw"]
@@ -67,8 +68,11 @@ _SYLLABLES_ZH = (
     "那纳南内尼努诺帕佩皮普奇乔萨塞桑沙圣斯苏索塔泰坦特提托图瓦维威温沃乌西希夏辛休雅亚扬伊因尤约泽扎詹州城江山河湖阳宁"
     "安东平长青金新清云龙石门港湾岛口潮梅玉海临昌化德庆"
 )
-_SURNAMES_ZH = "王李张刘陈杨赵黄周吴徐孙胡朱高林何郭马罗梁宋郑谢韩唐冯于董萧程曹袁邓许傅沈曾彭吕"
-_GIVEN_ZH = "伟芳娜敏静丽强磊军洋勇艳杰娟涛明超秀霞平刚桂英华玉兰红云建国文斌志海波宁婷雪梅佳欣怡子轩浩宇晨"
+_VOCABULARY = json.loads((MODEL_DIR / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+_PIECES = tuple(token for token in _VOCABULARY if re.fullmatch("[a-z]{1,7}", token))
+"""Tokens within English words. Each has to be copied somewhere, as held-out names have rare ones."""
+_CHARACTERS = "".join(bytes((row, cell)).decode("gb2312") for row in range(0xB0, 0xD7) for cell in range(0xA1, 0xFF))
+"""Common Chinese characters, most of them two or three tokens."""
 _POLITE = {
     "en": ("Please tell me: ", "Hey, ", "Hi, ", "Hello! ", "Quick question: ", "OK, ", "Please help me. ", "So, "),
     "zh": ("请问", "你好，", "请告诉我，", "问一下，", "麻烦问一下，", "那么，", "嗨，", "帮个忙，"),
@@ -106,48 +110,26 @@ class Draw:
         return text.format(**fields)
 
     def place(self, lang: Lang) -> str:
-        """Return the name of a city, which may be invented, rarely in lower case or in English in a Chinese text."""
+        """Return the name of a city; almost half of the training's are invented, and few are in lower case."""
         rng = self.rng
         while True:
             roll = rng.random()
-            if roll < 0.3 and not self.held_out:
+            if roll < 0.2 and not self.held_out:
                 en, zh = rng.choice(_CAPITALS)
-                held_out = False
-            elif roll < 0.6:
+            elif roll < 0.55 or self.held_out:
                 en, zh = rng.choice(CITIES)
-                held_out = is_held_out(f"tools:{en}", PLACES)
+                if is_held_out(f"tools:{en}", PLACES) != self.held_out:
+                    continue
             else:
-                en, zh = self._invented(), "".join(rng.choices(_SYLLABLES_ZH, k=rng.choice((2, 2, 2, 3, 3, 4, 5))))
-                held_out = is_held_out(f"tools:{en if lang == 'en' else zh}", PLACES)
-            if held_out == self.held_out:
-                break
+                characters = rng.choice((_SYLLABLES_ZH, _CHARACTERS))
+                en, zh = self._invented(), "".join(rng.choices(characters, k=rng.choice((2, 2, 2, 3, 3, 4, 5))))
+            break
         if lang == "zh" and rng.random() > 0.06:
             return zh
         return en.lower() if not self.held_out and rng.random() < 0.06 else en
 
-    def places(self, lang: Lang, count: int) -> list[str]:
-        """Return `count` different places."""
-        places: list[str] = []
-        while len(places) < count:
-            if (place := self.place(lang)) not in places:
-                places.append(place)
-        return places
-
-    def person(self, lang: Lang) -> str:
-        """Return the name of a person."""
-        rng = self.rng
-        while True:
-            if lang == "en":
-                name = rng.choice((*NAMES, self._word().capitalize()))
-                name += f" {self._word().capitalize()}" if rng.random() < 0.4 else ""
-            else:
-                name = rng.choice(_SURNAMES_ZH) + "".join(rng.choices(_GIVEN_ZH, k=rng.choice((1, 2, 2))))
-                name = rng.choice(NAMES_ZH) if rng.random() < 0.1 else name
-            if is_held_out(f"tools:{name}", PLACES) == self.held_out:
-                return name
-
     def numbers(self) -> tuple[str, str]:
-        """Return two numbers of one to five digits, rarely with a decimal point; their pair is held out or not."""
+        """Return two numbers of one to four digits, rarely with a decimal point; their pair is held out or not."""
         while True:
             a, b = self._number(), self._number()
             if is_held_out(f"tools:{a} {b}", NUMBERS) == self.held_out:
@@ -155,11 +137,13 @@ class Draw:
 
     def _number(self) -> str:
         rng = self.rng
-        digits = rng.choice((1, 2, 2, 2, 3, 3, 3, 4, 4, 5))
+        digits = rng.choice((1, 2, 2, 2, 3, 3, 3, 4))
         number = str(rng.randrange(10 ** (digits - 1), 10**digits))
         return f"{number}.{rng.randint(1, 9)}" if rng.random() < 0.08 else number
 
     def _word(self) -> str:
+        if self.rng.random() < 0.5:
+            return "".join(self.rng.choices(_PIECES, k=self.rng.choice((1, 2, 2, 3))))
         return "".join(self.rng.choices(_SYLLABLES, k=self.rng.choice((1, 2, 2, 3)))) + self.rng.choice(_ENDINGS)
 
     def _invented(self) -> str:

@@ -1,4 +1,4 @@
-"""One exchange: a request, the calls that it needs, their results, and the answer; and helpers of all subjects."""
+"""One exchange: a request, the call that it needs with its result, and the answer; and helpers of all subjects."""
 
 import json
 import random
@@ -25,25 +25,25 @@ class Exchange:
     """A request with its answer.
 
     Attributes:
-        subject: ``weather``, ``calculator``, ``clock``, ``person`` or ``none``.
-        lang: language of request and answer.
+        subject: ``weather``, ``calculator``, ``clock`` or ``none``.
+        lang: language of the request's phrasing.
         request: the user's message.
-        calls: the calls to make at once; none if the answer needs no tool.
+        call: the call to make; None if the answer needs no tool.
         answer: the assistant's last message.
     """
 
     subject: str
     lang: Lang
     request: str
-    calls: tuple[Call, ...]
+    call: Call | None
     answer: str
 
 
 def as_json(rng: random.Random, value: Mapping[str, Any]) -> str:
-    """Return `value` as a client writes it: with or without spaces, line breaks and escapes."""
-    form = rng.choice(({}, {}, {"separators": (",", ":")}, {"ensure_ascii": False}, {"ensure_ascii": False}))
+    """Return `value` as a client writes it, with or without spaces and line breaks, and without escapes."""
+    separators = (",", ":") if rng.random() < 0.2 else None
     indent = 2 if rng.random() < 0.06 else None
-    return json.dumps(value, indent=indent, **form)
+    return json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
 
 
 def is_sentence(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Further training of `tiny` to call tools: `tiny-tools`.
 
-    nice -n 5 python -m training.tools.train --out DIR --minutes 40
+    nice -n 5 python -m training.tools.train --out DIR --minutes 90
 
 Two cores are enough. It begins with the weights of `tracellm/tiny`, narrowed to the size in which they were trained,
 and writes a checkpoint of that size; `training.widen` makes the published one. `--init` continues from such a

@@ -155,10 +155,10 @@ def _result(draw: Draw, lang: Lang, place: str) -> tuple[str, str]:
     return as_json(rng, dict(items)), before + (", " if lang == "en" else "，").join(parts) + after
 
 
-def ask(draw: Draw, tool: Tool, lang: Lang, count: int = 1) -> Exchange:
-    """Return a request for the weather in `count` places."""
-    places = draw.places(lang, count)
-    phrase = draw.phrase(_EN if lang == "en" else _ZH, c=(" and " if lang == "en" else "和").join(places))
+def ask(draw: Draw, tool: Tool, lang: Lang) -> Exchange:
+    """Return a request for the weather in a city."""
+    place = draw.place(lang)
+    phrase = draw.phrase(_EN if lang == "en" else _ZH, c=place)
     second_unit = False
     unit = tool.arguments.get("unit", {})
     if "unit" not in tool.optional and "enum" in unit and draw.rng.random() < 0.35:
@@ -166,21 +166,16 @@ def ask(draw: Draw, tool: Tool, lang: Lang, count: int = 1) -> Exchange:
         metric, imperial = (("in Celsius", "in Fahrenheit"), ("用摄氏度", "用华氏度"))[lang == "zh"]
         wish = imperial if second_unit else metric
         phrase = f"{phrase} {wish[0].upper()}{wish[1:]}, please." if lang == "en" else f"{phrase}{wish}。"
-    return _exchange(draw, tool, lang, phrase, places, second_unit=second_unit)
+    return _exchange(draw, tool, lang, phrase, place, second_unit=second_unit)
 
 
 def ask_again(draw: Draw, tool: Tool, lang: Lang) -> Exchange:
     """Return a request that makes sense after another one for the weather only."""
     place = draw.place(lang)
-    return _exchange(draw, tool, lang, draw.phrase(_AGAIN_EN if lang == "en" else _AGAIN_ZH, c=place), [place])
+    return _exchange(draw, tool, lang, draw.phrase(_AGAIN_EN if lang == "en" else _AGAIN_ZH, c=place), place)
 
 
-def _exchange(
-    draw: Draw, tool: Tool, lang: Lang, phrase: str, places: list[str], *, second_unit: bool = False
-) -> Exchange:
-    calls, answers = [], []
-    for place in places:
-        result, answer = _result(draw, lang, place)
-        calls.append(Call(tool.name, _arguments(tool, place, second_unit=second_unit), result))
-        answers.append(answer)
-    return Exchange("weather", lang, phrase, tuple(calls), (" " if lang == "en" else "").join(answers))
+def _exchange(draw: Draw, tool: Tool, lang: Lang, phrase: str, place: str, *, second_unit: bool = False) -> Exchange:
+    result, answer = _result(draw, lang, place)
+    call = Call(tool.name, _arguments(tool, place, second_unit=second_unit), result)
+    return Exchange("weather", lang, phrase, call, answer)
