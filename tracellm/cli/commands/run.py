@@ -24,7 +24,7 @@ from tracellm.report.texts import Language
 
 __all__ = ["Overrides", "overrides_of", "run"]
 
-_BUNDLED = ("tiny", "tiny-vl")  # BUNDLED_MODELS of the engine, without importing it
+_BUNDLED = ("tiny", "tiny-vl", "tiny-tools")  # BUNDLED_MODELS of the engine, without importing it
 _ENGINE = "tracellm"
 
 

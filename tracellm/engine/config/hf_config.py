@@ -41,8 +41,10 @@ __all__ = [
 
 BUNDLED_MODEL = "tiny"
 """Name of the default model, which is in the package."""
-BUNDLED_MODELS = {name: Path(__file__).parents[2] / name.replace("-", "_") for name in (BUNDLED_MODEL, "tiny-vl")}
-"""Folders of the models in the package: `tiny` reads text, `tiny-vl` text and pictures."""
+BUNDLED_MODELS = {
+    name: Path(__file__).parents[2] / name.replace("-", "_") for name in (BUNDLED_MODEL, "tiny-vl", "tiny-tools")
+}
+"""Folders of the models in the package: `tiny` reads text, `tiny-vl` also pictures, and `tiny-tools` calls tools."""
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
@@ -73,7 +75,8 @@ def resolve_model(name: str | PathLike[str]) -> str:
     if not _HUB_ID.fullmatch(str(name)) or str(name).startswith("."):
         raise ModelLoadError(
             f"There is no model directory `{name}`. Give a directory in Hugging Face format, "
-            "a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `tiny` comes with tracellm, as does `tiny-vl`."
+            "a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `tiny` comes with tracellm, as do `tiny-vl` "
+            "and `tiny-tools`."
         )
     return str(name)
 

@@ -46,8 +46,8 @@ Examples:
     "cli.help.explain": "Record the run and explain it: console log, call tree, sequence diagram, HTML report.",
     "cli.help.module": "Run this module like `python -m MODULE ARGS...`.",
     "cli.help.engine": "tracellm: `import vllm` imports tracellm's own engine, so a script for vLLM runs without vLLM.",
-    "cli.help.model": "Use the model in the folder PATH in place of the model NAME. PATH `tiny` or `tiny-vl` is a "
-    "bundled model. Repeatable.",
+    "cli.help.model": "Use the model in the folder PATH in place of the model NAME. PATH `tiny`, `tiny-vl` or "
+    "`tiny-tools` is a bundled model. Repeatable.",
     "cli.help.lang": "Language: en or zh. Default: TRACELLM_LANG, then the locale.",
     "cli.help.out": "Run folder: new, empty, or of an earlier run. Default: tracellm-runs/<script>-<date>-<time>",
     "cli.help.detail": "Deepest level in the sequence diagram: request, step, layer or kernel.",
@@ -320,7 +320,8 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.help.explain": "记录并解释这次运行：控制台日志、调用树、时序图、HTML 报告。",
     "cli.help.module": "像 `python -m MODULE ARGS...` 一样运行模块。",
     "cli.help.engine": "tracellm：`import vllm` 导入 tracellm 自己的引擎，为 vLLM 写的脚本不需要 vLLM 就能运行。",
-    "cli.help.model": "用目录 PATH 中的模型代替模型 NAME；PATH 为 `tiny` 或 `tiny-vl` 时用内置模型。可重复。",
+    "cli.help.model": "用目录 PATH 中的模型代替模型 NAME；PATH 为 `tiny`、`tiny-vl` 或 `tiny-tools` 时"
+    "用内置模型。可重复。",
     "cli.help.lang": "语言：en 或 zh。默认取自 TRACELLM_LANG，其次取自系统的语言设置。",
     "cli.help.out": "运行目录：新目录、空目录，或以前某次运行的目录。默认 tracellm-runs/<脚本>-<日期>-<时间>",
     "cli.help.detail": "时序图画到哪一层：request、step、layer 或 kernel。",
