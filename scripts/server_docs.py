@@ -1,9 +1,9 @@
 """Generated parts of docs/server.md: commands with their responses, refusals, and one explained request.
 
-`record` starts three servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
+`record` starts five servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
 The first server responds to all commands, and its engine process is killed at the end. The second is explained, gets
-one chat request and SIGTERM. The third pools. `make_docs.py` writes the parts to the pages, and
-`tests/docs/test_server_page.py` compares them.
+one chat request and SIGTERM. The third pools, the fourth calls tools, and the fifth needs a key. `make_docs.py` writes
+the parts to the pages, and `tests/docs/test_server_page.py` compares them.
 """
 
 import json
@@ -35,6 +35,8 @@ from scripts.server_questions import (
     RUN,
     SNIPPET,
     TOO_LONG,
+    TOOLS_PYTHON,
+    TOOLS_SERVER,
 )
 from scripts.server_tables import HEADS, metrics_table, options_table, table
 from tests.server.process import Server
@@ -77,6 +79,8 @@ def record(folder: Path) -> dict[str, Any]:
         said |= {name: _shell(command, folder, pooling) for name, command in POOLING.items()}
         program = POOLING_PYTHON.replace(ADDRESS, pooling.url)
         said["python-embeddings"] = _run([sys.executable, "-c", program], folder)
+    with Server.start(*TOOLS_SERVER.split()[2:]) as tools:
+        said["tools"] = _run([sys.executable, "-c", TOOLS_PYTHON.replace(ADDRESS, tools.url)], folder)
     with Server.fake("--api-key", "secret") as guarded:  # its engine starts at once
         said["errors"].append(_ask(guarded, "GET", "/v1/models", None, {"Authorization": "Bearer guess"}))
     said["snippet"] = _run([sys.executable, "snippet.py"], folder)
@@ -148,6 +152,8 @@ def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]
     made["server-ready-pooling"] = _console(
         "tracellm serve --runner pooling --dtype float32", ready.partition(" Try:")[0]
     )
+    made["server-tools-serve"] = _code("bash", TOOLS_SERVER)
+    made["server-tools"] = f"{_code('python', TOOLS_PYTHON)}\n{_code('text', said['tools'])}"
     made["server-python-embeddings"] = f"{_code('python', POOLING_PYTHON)}\n{_code('text', said['python-embeddings'])}"
     made |= {f"server-{name}": _console(command, said[name]) for name, command in (COMMANDS | POOLING).items()}
     made |= {f"server-{name}": f"{_code('python', part)}\n{_code('text', said[name])}" for name, part in PYTHON.items()}

@@ -5,7 +5,7 @@ The pages show the commands as they are here, with the responses from server_doc
 
 __all__ = [
     "ADDRESS", "CALLER", "COMMANDS", "ERRORS", "EXPLAINED", "IGNORED", "KILLED", "POOLING", "POOLING_PYTHON", "PYTHON",
-    "QUESTION", "REFUSED", "RUN", "SNIPPET", "TOO_LONG",
+    "QUESTION", "REFUSED", "RUN", "SNIPPET", "TOOLS_PYTHON", "TOOLS_SERVER", "TOO_LONG",
 ]  # fmt: skip
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -54,6 +54,36 @@ for vector in answer.data:
     print(vector.index, len(vector.embedding), "values")
 print(answer.usage.prompt_tokens, "tokens")
 """
+TOOLS_PYTHON = f"""\
+import json
+
+from openai import OpenAI
+
+client = OpenAI(base_url="{ADDRESS}/v1", api_key="none")
+function = {{
+    "name": "get_weather",
+    "description": "Get the current weather in a city.",
+    "parameters": {{"type": "object", "properties": {{"city": {{"type": "string"}}}}, "required": ["city"]}},
+}}
+request = {{"model": "tiny-tools", "tools": [{{"type": "function", "function": function}}], "temperature": 0}}
+
+
+def get_weather(city):
+    return {{"temperature": 17, "condition": "sunny"}}
+
+
+messages = [{{"role": "user", "content": "What is the weather in Lisbon?"}}]
+while messages[-1]["role"] != "assistant":
+    message = client.chat.completions.create(messages=messages, **request).choices[0].message
+    messages.append(message.to_dict())
+    for call in message.tool_calls or []:
+        print(call.function.name, call.function.arguments)
+        result = get_weather(**json.loads(call.function.arguments))
+        messages.append({{"role": "tool", "tool_call_id": call.id, "content": json.dumps(result)}})
+print(message.content)
+"""
+"""A client's loop of tool calls, for a server of `tiny-tools`."""
+TOOLS_SERVER = "tracellm serve tiny-tools --dtype float32 --enable-auto-tool-choice --tool-call-parser hermes"
 KILLED = f"""\
 kill -9 $(pgrep -P 4711 -f spawn_main)   # 4711: the process id of `tracellm serve`
 curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello"}}'"""

@@ -4,14 +4,13 @@ from typing import Any
 
 import instructor
 from openai import OpenAI
+from pydantic import BaseModel
 
-from tests.clients.shown import INVENT, QUESTION, TOO_LONG, Person, error_of, report
+from tests.clients.shown import INVENT, QUESTION, TOO_LONG, TOOL_QUESTIONS, Person, error_of, report
 
 
-def _client(url: str) -> instructor.Instructor:
-    return instructor.from_openai(
-        OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0), mode=instructor.Mode.JSON_SCHEMA
-    )
+def _client(url: str, mode: instructor.Mode = instructor.Mode.JSON_SCHEMA) -> instructor.Instructor:
+    return instructor.from_openai(OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0), mode=mode)
 
 
 def _options(question: str) -> dict[str, Any]:
@@ -40,4 +39,16 @@ def structured(url: str) -> list[dict[str, Any]]:
     return [_client(url).create(**options, seed=seed).model_dump() for seed in range(12)]
 
 
-report(chat=chat, stream=stream, error=error, structured=structured)
+class GetWeather(BaseModel):
+    """Get the current weather in a city."""
+
+    city: str
+
+
+def tools(url: str) -> dict[str, Any]:
+    """Return the arguments of a forced call."""
+    options = _options(TOOL_QUESTIONS[0]) | {"model": "tiny-tools", "response_model": GetWeather}
+    return _client(url, instructor.Mode.TOOLS).create(**options).model_dump()
+
+
+report(chat=chat, stream=stream, error=error, structured=structured, tools=tools)

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-from tests.clients.shown import INVENT, QUESTION, TOO_LONG, Person, error_of, report
+from tests.clients.shown import INVENT, QUESTION, TOO_LONG, TOOLS, Person, answers_with_tools, error_of, report
 
 
 def _model(url: str, **options: Any) -> ChatOpenAI:
-    return ChatOpenAI(model="tiny", base_url=f"{url}/v1", api_key="none", max_retries=0, **{"temperature": 0} | options)
+    options = {"model": "tiny", "temperature": 0} | options
+    return ChatOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, **options)
 
 
 def chat(url: str) -> str:
@@ -32,4 +35,20 @@ def structured(url: str) -> dict[str, Any]:
     return model.invoke(INVENT).model_dump()
 
 
-report(chat=chat, stream=stream, error=error, structured=structured)
+def tools(url: str) -> list[Any]:
+    """Return the answers of a chain of calls."""
+    bound = {function.name: function for function in map(tool, TOOLS)}
+    model = _model(url, model="tiny-tools").bind_tools(list(bound.values()))
+
+    def answer(question: str) -> str:
+        messages: list[Any] = [HumanMessage(question), model.invoke(question)]
+        while calls := messages[-1].tool_calls:
+            messages += [bound[call["name"]].invoke(call) for call in calls]
+            assert isinstance(messages[-1], ToolMessage)
+            messages.append(model.invoke(messages))
+        return messages[-1].text
+
+    return answers_with_tools(answer)
+
+
+report(chat=chat, stream=stream, error=error, structured=structured, tools=tools)

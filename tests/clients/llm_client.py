@@ -7,13 +7,19 @@ from typing import Any
 
 import llm
 
-from tests.clients.shown import FOLDER, INVENT, QUESTION, TOO_LONG, Person, error_of, report
+from tests.clients.shown import FOLDER, INVENT, QUESTION, TOO_LONG, TOOLS, Person, answers_with_tools, error_of, report
 
 os.environ["LLM_USER_PATH"] = FOLDER.name
 
 
-def _model(url: str) -> llm.Model:
-    entry = {"model_id": "mine", "model_name": "tiny", "api_base": f"{url}/v1", "supports_schema": True}
+def _model(url: str, name: str = "tiny") -> llm.Model:
+    entry = {
+        "model_id": "mine",
+        "model_name": name,
+        "api_base": f"{url}/v1",
+        "supports_schema": True,
+        "supports_tools": True,
+    }
     Path(FOLDER.name, "extra-openai-models.yaml").write_text(json.dumps([entry]))  # JSON is YAML
     return llm.get_model("mine")
 
@@ -39,4 +45,10 @@ def structured(url: str) -> dict[str, Any]:
     return Person.model_validate_json(answer.text()).model_dump()
 
 
-report(chat=chat, stream=stream, error=error, structured=structured)
+def tools(url: str) -> list[Any]:
+    """Return the answers of chains of prompts."""
+    model = _model(url, "tiny-tools")
+    return answers_with_tools(lambda question: model.chain(question, tools=TOOLS, options={"temperature": 0}).text())
+
+
+report(chat=chat, stream=stream, error=error, structured=structured, tools=tools)

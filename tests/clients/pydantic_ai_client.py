@@ -7,11 +7,11 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.clients.shown import INVENT, QUESTION, TOO_LONG, Person, error_of, report
+from tests.clients.shown import INVENT, QUESTION, TOO_LONG, TOOLS, Person, answers_with_tools, error_of, report
 
 
-def _agent(url: str, temperature: float = 0, **options: Any) -> Agent[None, Any]:
-    model = OpenAIChatModel("tiny", provider=OpenAIProvider(base_url=f"{url}/v1", api_key="none"))
+def _agent(url: str, temperature: float = 0, name: str = "tiny", **options: Any) -> Agent[None, Any]:
+    model = OpenAIChatModel(name, provider=OpenAIProvider(base_url=f"{url}/v1", api_key="none"))
     return Agent(model, model_settings={"temperature": temperature, "seed": 1}, **options)
 
 
@@ -40,4 +40,10 @@ def structured(url: str) -> dict[str, Any]:
     return _agent(url, temperature=1, output_type=NativeOutput(Person)).run_sync(INVENT).output.model_dump()
 
 
-report(chat=chat, stream=stream, error=error, structured=structured)
+def tools(url: str) -> list[Any]:
+    """Return the answers of an agent with tools."""
+    agent = _agent(url, name="tiny-tools", tools=TOOLS)
+    return answers_with_tools(lambda question: agent.run_sync(question).output)
+
+
+report(chat=chat, stream=stream, error=error, structured=structured, tools=tools)

@@ -1,4 +1,4 @@
-"""Clients from PyPI and npm against one served model. Each script beside this file runs one of them.
+"""Clients from PyPI and npm against served models. Each script beside this file runs one of them.
 
 The Python clients have an environment of their own (scripts/install-clients.sh). The packages of the client for
 Node.js are in tests/clients/node_modules (`npm ci --prefix tests/clients`).
@@ -36,6 +36,12 @@ ERRORS = {
 """The class of each client's error for a refused request."""
 
 ANSWER = "The capital of France is Paris."
+WITH_TOOLS = [
+    {"calls": [["get_weather", "Lisbon"]], "answer": "The weather in Lisbon is sunny."},
+    {"calls": [["multiply", 23, 47]], "answer": "23 * 47 = 1081."},
+    {"calls": [], "answer": ANSWER},
+]
+"""The calls of the tools and the answers to `shown.TOOL_QUESTIONS`."""
 
 Run = Callable[[str, str], Any]
 """Function from the name of a client and a part of its script to the part's result."""
@@ -49,14 +55,22 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def run(server: Server) -> Run:
+def tools_server() -> Iterator[Server]:
+    """Server of `tiny-tools`, shared by all clients."""
+    options = ("--enable-auto-tool-choice", "--tool-call-parser=hermes", "--num-gpu-blocks-override=512")
+    with Server.start("tiny-tools", "--dtype=float32", *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, tools_server: Server) -> Run:
     """Run of the clients' scripts, each once; a part that failed fails the test with the script's output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OPENAI_"))}
 
     @cache
     def done(client: str) -> subprocess.CompletedProcess[str]:
-        command = _node(client) if client == "ai_sdk" else _python(client)
-        return subprocess.run([*command, server.url], cwd=ROOT, env=environment, capture_output=True, text=True)
+        command = [*(_node(client) if client == "ai_sdk" else _python(client)), server.url, tools_server.url]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
     def result(client: str, part: str) -> Any:
         process = done(client)
@@ -112,6 +126,17 @@ def test_a_client_gets_objects(client: str, run: Run):
     for person in people:
         assert person.keys() == {"name", "age"}
         assert 0 <= person["age"] <= 120
+
+
+@pytest.mark.parametrize("client", ["langchain", "llama_index", "pydantic_ai", "llm", "ai_sdk"])
+def test_a_client_runs_its_loop_of_tools(client: str, run: Run):
+    """A client's own loop calls the right tools, sends their results, and gets the answers made of them."""
+    assert run(client, "tools") == WITH_TOOLS
+
+
+def test_instructor_gets_the_arguments_of_a_tool(run: Run):
+    """An object that instructor asks for as a forced call has the value from the question."""
+    assert run("instructor", "tools") == {"city": "Lisbon"}
 
 
 def test_litellm_takes_another_model(run: Run):
