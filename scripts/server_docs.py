@@ -77,10 +77,9 @@ def record(folder: Path) -> dict[str, Any]:
         said["end"] = explained.end()
     with Server.start("--dtype", "float32", "--runner", "pooling") as pooling:
         said |= {name: _shell(command, folder, pooling) for name, command in POOLING.items()}
-        program = POOLING_PYTHON.replace(ADDRESS, pooling.url)
-        said["python-embeddings"] = _run([sys.executable, "-c", program], folder)
+        said["python-embeddings"] = _program(POOLING_PYTHON, folder, pooling)
     with Server.start(*TOOLS_SERVER.split()[2:]) as tools:
-        said["tools"] = _run([sys.executable, "-c", TOOLS_PYTHON.replace(ADDRESS, tools.url)], folder)
+        said["tools"] = _program(TOOLS_PYTHON, folder, tools)
     with Server.fake("--api-key", "secret") as guarded:  # its engine starts at once
         said["errors"].append(_ask(guarded, "GET", "/v1/models", None, {"Authorization": "Bearer guess"}))
     said["snippet"] = _run([sys.executable, "snippet.py"], folder)
@@ -99,9 +98,13 @@ def _shell(command: str, folder: Path, server: Server) -> str:
 
 def _python(folder: Path, server: Server) -> dict[str, str]:
     """Return the output of each part of the program."""
-    program = "\nprint('<next>')\n".join(PYTHON.values()).replace(ADDRESS, server.url)
-    printed = _run([sys.executable, "-c", program], folder).split("<next>\n")
+    printed = _program("\nprint('<next>')\n".join(PYTHON.values()), folder, server).split("<next>\n")
     return dict(zip(PYTHON, printed, strict=True))
+
+
+def _program(program: str, folder: Path, server: Server) -> str:
+    """Return the output of a program that sends requests."""
+    return _run([sys.executable, "-c", program.replace(ADDRESS, server.url)], folder)
 
 
 def _run(command: list[str], folder: Path, *, may_fail: bool = False) -> str:
@@ -145,7 +148,7 @@ def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]
         "server-killed": _console(KILLED, said["killed"]),
         "server-explained": _console(EXPLAINED, said["explained"]),
         "server-diagram": _code("mermaid", sequence_diagram(one_request(run.trace), lang=lang)),
-        "server-snippet": f"{_code('python', SNIPPET)}\n{_code('text', said['snippet'])}",
+        "server-snippet": _with_output(SNIPPET, said["snippet"]),
         "server-requests": _console(shlex.join(["tracellm", *show[3:6]]), _run(show, folder)),
         "server-check": _console(shlex.join(["tracellm", *check[3:7]]), _run(check, folder)),
     }
@@ -153,11 +156,15 @@ def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]
         "tracellm serve --runner pooling --dtype float32", ready.partition(" Try:")[0]
     )
     made["server-tools-serve"] = _code("bash", TOOLS_SERVER)
-    made["server-tools"] = f"{_code('python', TOOLS_PYTHON)}\n{_code('text', said['tools'])}"
-    made["server-python-embeddings"] = f"{_code('python', POOLING_PYTHON)}\n{_code('text', said['python-embeddings'])}"
+    made["server-tools"] = _with_output(TOOLS_PYTHON, said["tools"])
+    made["server-python-embeddings"] = _with_output(POOLING_PYTHON, said["python-embeddings"])
     made |= {f"server-{name}": _console(command, said[name]) for name, command in (COMMANDS | POOLING).items()}
-    made |= {f"server-{name}": f"{_code('python', part)}\n{_code('text', said[name])}" for name, part in PYTHON.items()}
+    made |= {f"server-{name}": _with_output(part, said[name]) for name, part in PYTHON.items()}
     return made
+
+
+def _with_output(program: str, output: str) -> str:
+    return f"{_code('python', program)}\n{_code('text', output)}"
 
 
 def _code(language: str, content: str) -> str:

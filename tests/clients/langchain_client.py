@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
@@ -44,7 +44,6 @@ def tools(url: str) -> list[Any]:
         messages: list[Any] = [HumanMessage(question), model.invoke(question)]
         while calls := messages[-1].tool_calls:
             messages += [bound[call["name"]].invoke(call) for call in calls]
-            assert isinstance(messages[-1], ToolMessage)
             messages.append(model.invoke(messages))
         return messages[-1].text
 

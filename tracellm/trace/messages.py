@@ -61,11 +61,12 @@ def pair(spans: Iterable[Span]) -> list[Message]:
             receives.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
     found: list[Message] = []
     for message_id, sent in sends.items():
-        taken = _match(sent, receives.get(message_id, []))
+        received = receives.get(message_id, [])
+        taken = _match(sent, received)
         found += [Message(send, taken.get(id(send))) for send in sent]
-        if len(sent) == 1:
+        if len(sent) == 1 < len(received):
             seen = {span.thread[:2] for span in (sent[0], *taken.values())}
-            for receive in receives.get(message_id, []):
+            for receive in received:
                 if receive.thread[:2] not in seen:
                     seen.add(receive.thread[:2])
                     found.append(Message(sent[0], receive))

@@ -80,8 +80,9 @@ def _within_word(text: str, index: int) -> bool:
 
 
 _USUAL = frozenset(
-    "The|weather|The weather|The weather in|time|The time|The time in|tool|call|的|的天气|天气|现在|现在是|是".split(
-        "|"
+    (
+        *"The|weather|The weather|The weather in|time|The time|The time in|tool|call".split("|"),
+        *"的 的天气 天气 现在 现在是 是".split(),
     )
 )
 """Words of the answers' own."""

@@ -62,8 +62,9 @@ Some of the wrong continuations:
 The model is not an assistant, and its choice of a tool is not to be relied on: {right} is the share to expect. It was trained on
 these three kinds of tools and calls no others, with one call in a message. It copies names: it does not look up, correct or translate them.
 It does not read dates or number words. Of a JSON result, an answer has the sky and the temperature, or the hours and minutes, or the number,
-right or wrong. It always writes °C after a temperature from JSON, also after a call with Fahrenheit. Conversations of more than two requests, more than five tools and long results were not
-part of the training. Use it to observe an engine and to test clients, never as a source of facts.
+right or wrong. It always writes °C after a temperature from JSON, also after a call with Fahrenheit. Conversations of more than two requests,
+more than five tools and long results were not part of the training. Use it to observe an engine and to test clients, never as a source of
+facts.
 
 ## Training
 
