@@ -5,8 +5,8 @@
                                  [--vllm PYTHON] [--json]
 
 Servers: `tracellm serve`, the same under `--explain`, and `vllm serve`, all with the bundled model in float32 and their
-own default settings. All run at the same time, and are measured in turns: each round begins with the next one, after a
-warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes in endless loops.
+own default settings. All run at the same time, and are measured in turns, each when all others rest; each round begins with
+the next one, after a warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes in endless loops.
 
 The table has medians over the rounds: of output tokens a second; of the 50th and 99th percentile of the time to the
 first token, of the time between two tokens, and of the whole request, in milliseconds; and of the CPU time for each
@@ -153,9 +153,10 @@ class _Client:
             time.sleep(0.05)
         result = json.loads(path.read_text(encoding="utf-8"))
         if result["completed"] != options.requests:
-            raise SystemExit(
-                f"{options.requests - result['completed']} of {options.requests} requests failed at {server.url}."
-            )
+            failed = options.requests - result["completed"]
+            log = self._log.read_text(errors="replace")
+            why = log[log.rfind("Failed requests during benchmark run detected") :]
+            raise SystemExit(f"{failed} of {options.requests} requests failed at {server.url}:\n{why[:3000]}")
         spent = (
             1e6 * (after - first) / result["total_output_tokens"]
             for first, after in zip(before, _cpu(server), strict=True)
@@ -173,6 +174,17 @@ def _cpu(server: Server) -> tuple[float, float]:
     """Return the CPU time of the front end and of the other processes of a server, in seconds."""
     front = server.process.pid
     return cpu_of(front), sum(cpu_of(pid) for pid in session_of(front) if pid != front)
+
+
+def _wait_for_rest(servers: Sequence[Server]) -> None:
+    """Wait until no server computes: the threads of one may wait in loops for a second after its last request."""
+    deadline = time.monotonic() + _GUARD
+    before, resting = 0.0, 0
+    while resting < 3 and time.monotonic() < deadline:
+        time.sleep(0.2)
+        spent = sum(sum(_cpu(server)) for server in servers)
+        resting = resting + 1 if spent - before < 0.02 else 0
+        before = spent
 
 
 @contextmanager
@@ -212,6 +224,7 @@ def main() -> None:
             with busy_loops(load.neighbours):
                 for order in turns(options.servers, options.repeats):
                     for each in order:
+                        _wait_for_rest(list(servers.values()))
                         results[each].append(client.measure(servers[each], load))
             if options.json:
                 print(json.dumps({"load": str(load), "results": results}), flush=True)
