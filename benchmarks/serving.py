@@ -5,8 +5,9 @@
                                  [--vllm PYTHON] [--json]
 
 Servers: `tracellm serve`, the same under `--explain`, and `vllm serve`, all with the bundled model in float32 and their
-own default settings. All run at the same time, and are measured in turns, each when all others rest; each round begins with
-the next one, after a warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes in endless loops.
+own default settings. All run at the same time, and are measured in turns, each when all others rest; each round begins
+with the next one, after a warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes
+in endless loops.
 
 The table has medians over the rounds: of output tokens a second; of the 50th and 99th percentile of the time to the
 first token, of the time between two tokens, and of the whole request, in milliseconds; and of the CPU time for each

@@ -2,15 +2,15 @@
 
 Only the kinds of spans that they need are made, five times a second, in the recorder's thread. Those of this process
 come from the batches just written, others from the record files. With several processes, spans wait for those that
-ended before them, and are fed in the order of their ends. A feed that falls behind skips ahead: it never slows the
-engine.
+ended before them, and are fed in the order of their ends. A feed that falls behind catches up later, or skips calls of
+this process: it never slows the engine.
 """
 
 import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tracellm.probes.context.call_context import Record, find_thread_context
 from tracellm.probes.record.record_file import Header
@@ -22,14 +22,25 @@ from tracellm.trace.model import Span
 
 __all__ = ["HOLD_NS", "Listener", "LiveFeed"]
 
+_Item = TypeVar("_Item")
+
 HOLD_NS = 500_000_000
 """Longest time until a record is in the file: a process writes at least five times a second."""
 
 _MOST_BEHIND = 200_000
 """Maximum number of records that wait for the feed; it skips more."""
 
-_MOST_SECONDS = 0.01
-"""Processor time of one of the five rounds a second; the rest waits for the next."""
+_MOST_SECONDS = 0.005
+"""Processor time for each part of one of the five rounds a second: spans of this process, of others, and listeners."""
+
+_PAUSE_EVERY, _PAUSE = 0.0005, 0.0001
+"""Seconds of processor time after which a part pauses, and seconds of the pause.
+
+Other threads would wait for the GIL 5 ms each time, an event loop for each token that it sends.
+"""
+
+_MOST_AT_ONCE = 32
+"""Number of spans of other processes read at a time."""
 
 
 class Listener(Protocol):
@@ -90,27 +101,27 @@ class LiveFeed:
         """Feed new spans; with other processes, hold the last ones back."""
         self._holds = self._holds or has_others
         self._skip()
-        enough = time.thread_time() + _MOST_SECONDS
-        for span in self._own():
-            time.sleep(0)  # the engine would otherwise wait 5 ms for the GIL each time
-            if self._holds:
-                heapq.heappush(self._held, (span.end_ns, next(self._count), span))
-            else:
+        if not self._holds:
+            for span in _within_limit(self._own()):
                 self._show(span)
-            if time.thread_time() > enough:
-                break
-        if self._holds:
-            self._read_others()
-            self._show_until(self._now() - HOLD_NS)
+            return
+        for span in _within_limit(self._own()):
+            self._hold(span)
+        for spans in _within_limit(self._read_others()):
+            for span in spans:
+                self._hold(span)
+        for span in _within_limit(self._due(self._now() - HOLD_NS)):
+            self._show(span)
 
     def end(self, ended: int) -> None:
         """Feed the rest, when the recording has ended at `ended`."""
         own = [*self._own(), *self._builder.close(ended)]
-        self._read_others()
-        for span in [*own, *self._others.never_ended()]:
+        others = itertools.chain.from_iterable(self._read_others())
+        for span in [*own, *others, *self._others.never_ended()]:
             if not span.open:
-                heapq.heappush(self._held, (span.end_ns, next(self._count), span))
-        self._show_until(None)
+                self._hold(span)
+        for span in self._due(None):
+            self._show(span)
 
     def _own(self) -> Iterator[Span]:
         """Yield the spans of this process that are new; the caller may stop anywhere and continue later."""
@@ -137,14 +148,18 @@ class LiveFeed:
         while sum(map(len, list(batches))) > _MOST_BEHIND:
             self.skipped += len(batches.popleft())
 
-    def _read_others(self) -> None:
-        while spans := self._others.new(_MOST_BEHIND):
-            for span in spans:
-                heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+    def _read_others(self) -> Iterator[list[Span]]:
+        """Yield the spans of other processes that are new, some at a time."""
+        while spans := self._others.new(_MOST_AT_ONCE):
+            yield spans
 
-    def _show_until(self, until_ns: int | None) -> None:
+    def _hold(self, span: Span) -> None:
+        heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+
+    def _due(self, until_ns: int | None) -> Iterator[Span]:
+        """Yield the held spans that ended until then, by default all of them, in the order of their ends."""
         while self._held and (until_ns is None or self._held[0][0] <= until_ns):
-            self._show(heapq.heappop(self._held)[2])
+            yield heapq.heappop(self._held)[2]
 
     def _show(self, span: Span) -> None:
         for listener in self._listeners.copy():
@@ -153,3 +168,17 @@ class LiveFeed:
             except Exception as error:
                 self._listeners.remove(listener)
                 self._report(f"the live log stopped: {type(error).__name__}: {error}")
+
+
+def _within_limit(work: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield items until they and their use took _MOST_SECONDS of processor time, with pauses."""
+    now = time.thread_time()
+    end, next_pause = now + _MOST_SECONDS, now + _PAUSE_EVERY
+    for item in work:
+        yield item
+        now = time.thread_time()
+        if now > end:
+            return
+        if now > next_pause:
+            time.sleep(_PAUSE)
+            next_pause = now + _PAUSE_EVERY

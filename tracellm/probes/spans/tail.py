@@ -62,16 +62,16 @@ class SpanFeed:
             use = uses.get(number)
             if use is None:
                 use = uses[number] = _SPAN if number < 0 else _use(builder.sites[number], self._span_names)
-            *begin, facts, error = record
             try:
-                if use is not _SPAN and error is None:
+                if use is not _SPAN and record[7] is None:
                     self.num_left_out += 1
                     if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
-                        facts = None
-                    elif facts_of is not None:
-                        facts = facts_of(facts)
+                        builder.leave_out(number, record[1], record[2])
+                        continue
+                    facts = record[6] if facts_of is None else facts_of(record[6])
                     builder.follow(number, record[1], record[2], facts)
                     continue
+                *begin, facts, error = record
                 facts = facts if facts_of is None else facts_of(facts)
                 yield from builder.build((*begin, facts, error))
             except Exception:  # the conversion reports it
