@@ -91,33 +91,37 @@ class Terminal:
 
     def raw(self, output: str) -> None:
         """Write escape sequences at once, so that other threads do not write in between."""
-        if not self._closed:
-            try:
+        with self._unless_closed() as is_open:
+            if is_open:
                 self.stream.write(output)
                 self.stream.flush()
-            except (OSError, ValueError):
-                self._closed = True
 
     def _print(self, *content: RenderableType, **options: Any) -> None:
-        if self._closed:
-            return
-        with self._rich.capture() as written:
-            for part in content:
-                self._rich.print(part, **options)
-        output = written.get()
-        if not self._rich.is_terminal:
-            output = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
-        self._write(output)
+        with self._unless_closed() as is_open:
+            if not is_open:
+                return
+            with self._rich.capture() as written:
+                for part in content:
+                    self._rich.print(part, **options)
+            output = written.get()
+            if not self._rich.is_terminal:
+                output = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
+            self._write(output)
 
     def _write(self, output: str) -> None:
-        """Write lines beside progress bars; nothing after the stream was closed."""
-        if self._closed:
-            return
+        """Write lines beside progress bars."""
+        with self._unless_closed() as is_open:
+            if is_open:
+                with self._beside_progress_bars():
+                    self.stream.write(output)
+                    self.stream.flush()
+
+    @contextlib.contextmanager
+    def _unless_closed(self) -> Iterator[bool]:
+        """Context with whether the stream is open; if it turns out to be closed, the script and the recording go on."""
         try:
-            with self._beside_progress_bars():
-                self.stream.write(output)
-                self.stream.flush()
-        except (OSError, ValueError):  # stderr was closed: the script and the recording go on
+            yield not self._closed
+        except (OSError, ValueError):
             self._closed = True
 
     @contextlib.contextmanager
