@@ -1,7 +1,7 @@
 """Latency and throughput of servers by the number of concurrent requests, measured by `vllm bench serve`.
 
     python benchmarks/serving.py [--concurrency 1 4 16 64] [--rates 2 8] [--servers tracellm explained vllm]
-                                 [--neighbours 0 1] [--requests 64] [--input-len 32] [--output-len 32] [--repeats 5]
+                                 [--neighbours 0 1] [--requests N] [--input-len 32] [--output-len 32] [--repeats 5]
                                  [--vllm PYTHON] [--json]
 
 Servers: `tracellm serve`, the same under `--explain`, and `vllm serve`, all with the bundled model in float32 and their
@@ -72,6 +72,11 @@ class Load:
         return f"{load}, neighbours: {self.neighbours}" if self.neighbours else load
 
     @property
+    def requests(self) -> int:
+        """Default number of requests of a measurement."""
+        return max(64, 4 * (self.concurrency or 0))
+
+    @property
     def options(self) -> list[str]:
         """Options of `vllm bench serve`."""
         if self.rate is None:
@@ -128,6 +133,7 @@ class _Client:
             SystemExit: the client ended, or a request failed.
         """
         self._count += 1
+        requests = self._options.requests or load.requests
         path = self._folder / f"{self._count}.json"
         options = self._options
         asked = [
@@ -139,7 +145,7 @@ class _Client:
                 "--ignore-eos",
             ),
             *(f"--tokenizer={_MODEL}", "--dataset-name=random", f"--random-input-len={options.input_len}"),
-            *(f"--random-output-len={options.output_len}", f"--num-prompts={options.requests}", "--disable-tqdm"),
+            *(f"--random-output-len={options.output_len}", f"--num-prompts={requests}", "--disable-tqdm"),
             *("--percentile-metrics=ttft,itl,e2el", "--metric-percentiles=50,99", f"--seed={self._count}"),
             *load.options,
         ]
@@ -153,11 +159,10 @@ class _Client:
                 raise SystemExit(f"vllm bench serve failed:\n{self._log.read_text(errors='replace')[-3000:]}")
             time.sleep(0.05)
         result = json.loads(path.read_text(encoding="utf-8"))
-        if result["completed"] != options.requests:
-            failed = options.requests - result["completed"]
+        if failed := requests - result["completed"]:
             log = self._log.read_text(errors="replace")
             why = log[log.rfind("Failed requests during benchmark run detected") :]
-            raise SystemExit(f"{failed} of {options.requests} requests failed at {server.url}:\n{why[:3000]}")
+            raise SystemExit(f"{failed} of {requests} requests failed at {server.url}:\n{why[:3000]}")
         spent = (
             1e6 * (after - first) / result["total_output_tokens"]
             for first, after in zip(before, _cpu(server), strict=True)
@@ -194,7 +199,8 @@ def _server(name: str, vllm: str, folder: Path) -> Iterator[Server]:
     port = free_port()
     folder.mkdir()
     common = ["--port", str(port), "--dtype", "float32", "--served-model-name", "tiny"]
-    environment: dict[str, str] = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    # The client fails now and then where a server closes an idle connection.
+    environment: dict[str, str] = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
     if name == "vllm":
         program = Path(vllm).with_name("vllm")
         command: list[str | Path] = [program, "serve", _MODEL, *common, "--host", "127.0.0.1"]
@@ -242,7 +248,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--concurrency", nargs="*", type=int, default=[1, 4, 16, 64], help="concurrent requests")
     parser.add_argument("--rates", nargs="*", type=float, default=[], help="requests a second")
     parser.add_argument("--neighbours", nargs="+", type=int, default=[0], help="processes in endless loops")
-    parser.add_argument("--requests", type=int, default=64, help="requests of each measurement")
+    parser.add_argument("--requests", type=int, help="requests of each measurement: 4 x concurrent, at least 64")
     parser.add_argument("--input-len", type=int, default=32, help="tokens of a prompt")
     parser.add_argument("--output-len", type=int, default=32, help="tokens to generate for each")
     parser.add_argument("--repeats", type=int, default=5, help="rounds")
