@@ -174,6 +174,29 @@ def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytes
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 200
 
 
+def test_a_round_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A round without time feeds one span; later rounds and the end feed the others, in their order, each once."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
+    monkeypatch.setattr(live_feed, "_MOST_SECONDS", -1.0)
+    monkeypatch.setattr(live_feed, "_MOST_AT_ONCE", 2)
+    listener = Listener("wanted", "work")
+    with Recording(tmp_path, catalog=(), listener=listener) as recording:
+        feed = recording._feed
+        assert feed is not None
+        for number in range(5):
+            work(number)
+        file = other_process(tmp_path / "trace")
+        file.append(encode(RECORDS, 0, [record(0, call, call) for call in range(5)]))
+        recording._recorder.flush()
+        monkeypatch.setattr(feed, "_now", lambda: 2 * 10**18)
+        for num_fed in range(1, 4):
+            feed.poll(has_others=True)
+            assert len(listener.heard) == num_fed
+    names_fed = [span.name for span in listener.heard]
+    assert sorted(names_fed) == ["wanted"] * 5 + ["work"] * 5
+    assert [span.end_ns for span in listener.heard if span.name == "wanted"] == [10**18 + call for call in range(5)]
+
+
 def test_a_tail_of_a_file_that_is_only_being_made(tmp_path: Path):
     """A tail of a file without a header reads nothing and does not fail."""
     (tmp_path / "main-1.records").touch()

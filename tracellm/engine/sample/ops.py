@@ -177,13 +177,13 @@ def random_sample(probs: Tensor, generators: dict[int, torch.Generator], shared:
     """
     noise = torch.empty_like(probs)
     if len(generators) < len(probs):
-        fill_exponential(noise, shared)
+        _fill_exponential(noise, shared)
     for row, generator in generators.items():
         noise[row].exponential_(generator=generator)
     return argmax(probs / noise)
 
 
-def fill_exponential(noise: Tensor, generator: torch.Generator) -> None:
+def _fill_exponential(noise: Tensor, generator: torch.Generator) -> None:
     """Fill a float32 tensor with exponential variates of mean 1.
 
     On a CPU, `exponential_` takes five times as long as the logarithms of uniform numbers.
