@@ -192,6 +192,10 @@ def test_a_round_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.
         for num_fed in range(1, 4):
             feed.poll(has_others=True)
             assert len(listener.heard) == num_fed
+        num_held = len(feed._held)
+        monkeypatch.setattr(live_feed, "_MOST_HELD", num_held)
+        feed.poll(has_others=True)
+        assert (len(listener.heard), len(feed._held)) == (4, num_held - 1)
     names_fed = [span.name for span in listener.heard]
     assert sorted(names_fed) == ["wanted"] * 5 + ["work"] * 5
     assert [span.end_ns for span in listener.heard if span.name == "wanted"] == [10**18 + call for call in range(5)]

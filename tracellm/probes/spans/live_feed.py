@@ -39,6 +39,9 @@ _PAUSE_EVERY, _PAUSE = 0.0005, 0.0001
 Other threads would wait for the GIL 5 ms each time, an event loop for each token that it sends.
 """
 
+_MOST_HELD = 20_000
+"""Number of spans held from which no more are read: others' records wait in their files, this process's are skipped."""
+
 _MOST_AT_ONCE = 32
 """Number of spans of other processes read at a time."""
 
@@ -105,11 +108,12 @@ class LiveFeed:
             for span in _within_limit(self._own()):
                 self._show(span)
             return
-        for span in _within_limit(self._own()):
-            self._hold(span)
-        for spans in _within_limit(self._read_others()):
-            for span in spans:
+        if len(self._held) < _MOST_HELD:
+            for span in _within_limit(self._own()):
                 self._hold(span)
+            for spans in _within_limit(self._read_others()):
+                for span in spans:
+                    self._hold(span)
         for span in _within_limit(self._due(self._now() - HOLD_NS)):
             self._show(span)
 
