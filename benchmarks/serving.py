@@ -43,7 +43,7 @@ _ROOT = Path(__file__).parents[1]
 _MODEL = _ROOT / "tracellm" / "tiny"
 _CLIENT = Path(__file__).parent / "compared" / "vllm_bench.py"
 _GUARD = 600.0
-"""Seconds after which a client counts as hung."""
+"""Seconds after which a client or server counts as hung."""
 
 FIGURES = {
     "output_throughput": "tokens/s",
@@ -160,8 +160,7 @@ class _Client:
             time.sleep(0.05)
         result = json.loads(path.read_text(encoding="utf-8"))
         if failed := requests - result["completed"]:
-            log = self._log.read_text(errors="replace")
-            why = log[log.rfind("Failed requests during benchmark run detected") :]
+            *_, why = self._log.read_text(errors="replace").rpartition("Failed requests during benchmark run")
             raise SystemExit(f"{failed} of {requests} requests failed at {server.url}:\n{why[:3000]}")
         spent = (
             1e6 * (after - first) / result["total_output_tokens"]
@@ -183,10 +182,16 @@ def _cpu(server: Server) -> tuple[float, float]:
 
 
 def _wait_for_rest(servers: Sequence[Server]) -> None:
-    """Wait until no server computes: the threads of one may wait in loops for a second after its last request."""
+    """Wait until no server computes: the threads of one may wait in loops for a second after its last request.
+
+    Raises:
+        SystemExit: they still compute after _GUARD seconds.
+    """
     deadline = time.monotonic() + _GUARD
     before, resting = 0.0, 0
-    while resting < 3 and time.monotonic() < deadline:
+    while resting < 3:
+        if time.monotonic() > deadline:
+            raise SystemExit("A server still computes, though it has no requests.")
         time.sleep(0.2)
         spent = sum(sum(_cpu(server)) for server in servers)
         resting = resting + 1 if spent - before < 0.02 else 0

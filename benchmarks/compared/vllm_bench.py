@@ -18,6 +18,7 @@ def _run() -> None:
     for line in sys.stdin:
         options, path = json.loads(line)
         result = main(parser.parse_args(options))
+        sys.stdout.flush()  # the log then has its errors
         partial = Path(f"{path}.partial")
         partial.write_text(json.dumps(result), encoding="utf-8")
         partial.rename(path)

@@ -175,30 +175,29 @@ def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_round_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A round without time feeds one span; later rounds and the end feed the others, in their order, each once."""
+    """A round without time reads one piece of each process's spans; all are fed once, in the order of their ends."""
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
     monkeypatch.setattr(live_feed, "_MOST_SECONDS", -1.0)
     monkeypatch.setattr(live_feed, "_MOST_AT_ONCE", 2)
     listener = Listener("wanted", "work")
     with Recording(tmp_path, catalog=(), listener=listener) as recording:
-        feed = recording._feed
+        feed, clock = recording._feed, recording._clock
         assert feed is not None
         for number in range(5):
             work(number)
+        now = clock.wall(clock.now()) - 10**18
         file = other_process(tmp_path / "trace")
-        file.append(encode(RECORDS, 0, [record(0, call, call) for call in range(5)]))
+        file.append(encode(RECORDS, 0, [record(0, call, now + call) for call in range(5)]))
         recording._recorder.flush()
-        monkeypatch.setattr(feed, "_now", lambda: 2 * 10**18)
-        for num_fed in range(1, 4):
+        monkeypatch.setattr(feed, "_now", lambda: 10**18 + now + live_feed.HOLD_NS + 10**8)
+        for num_rounds in range(1, 3):
             feed.poll(has_others=True)
-            assert len(listener.heard) == num_fed
-        num_held = len(feed._held)
-        monkeypatch.setattr(live_feed, "_MOST_HELD", num_held)
-        feed.poll(has_others=True)
-        assert (len(listener.heard), len(feed._held)) == (4, num_held - 1)
-    names_fed = [span.name for span in listener.heard]
-    assert sorted(names_fed) == ["wanted"] * 5 + ["work"] * 5
-    assert [span.end_ns for span in listener.heard if span.name == "wanted"] == [10**18 + call for call in range(5)]
+            assert (len(feed._held), listener.heard) == (3 * num_rounds, [])
+        monkeypatch.setattr(live_feed, "_MOST_HELD", 6)
+        feed.poll(has_others=True)  # feeds the oldest, since many are held
+        assert (len(feed._held), len(listener.heard)) == (5, 1)
+    assert [span.name for span in listener.heard] == ["work"] * 5 + ["wanted"] * 5
+    assert [span.end_ns for span in listener.heard] == sorted(span.end_ns for span in listener.heard)
 
 
 def test_a_tail_of_a_file_that_is_only_being_made(tmp_path: Path):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.engine.sample.reference import processed_logits, random_row
 from tests.engine.sample.rows import VOCAB, Row, metadata, random_logits, sample, sampler
+from tracellm.engine.sample.ops import random_sample
 
 
 def chi_square(counts: Tensor, probs: Tensor) -> float:
@@ -158,3 +159,11 @@ def test_a_row_with_every_token_masked(temperature: float) -> None:
 def test_no_rows() -> None:
     """A batch without requests gives no tokens."""
     assert sample(torch.empty(0, VOCAB), []) == []
+
+
+def test_a_token_without_probability_is_never_drawn() -> None:
+    """The one possible token is drawn in 4,194,304 rows without a seed; among their random numbers is the smallest."""
+    probs = torch.zeros(1 << 22, 1).expand(-1, 2).clone()
+    probs[:, 1] = 1.0
+    shared = torch.Generator().manual_seed(3)
+    assert torch.all(random_sample(probs, {}, shared) == 1)

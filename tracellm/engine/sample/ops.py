@@ -186,10 +186,11 @@ def random_sample(probs: Tensor, generators: dict[int, torch.Generator], shared:
 def _fill_exponential(noise: Tensor, generator: torch.Generator) -> None:
     """Fill a float32 tensor with exponential variates of mean 1.
 
-    On a CPU, `exponential_` takes five times as long as the logarithms of uniform numbers.
+    On a CPU, `exponential_` takes five times as long as the logarithms of uniform numbers. They are multiples of 2^-24,
+    so tokens with a probability below that are drawn too rarely. None is 0, whose variate would be infinite.
     """
     if noise.device.type == "cpu":
-        noise.uniform_(generator=generator).log_().neg_()
+        noise.uniform_(torch.finfo(noise.dtype).tiny, 1.0, generator=generator).log_().neg_()
     else:
         noise.exponential_(generator=generator)
 

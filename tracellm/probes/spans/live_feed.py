@@ -9,7 +9,7 @@ this process: it never slows the engine.
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from tracellm.probes.context.call_context import Record, find_thread_context
@@ -36,11 +36,14 @@ _MOST_SECONDS = 0.005
 _PAUSE_EVERY, _PAUSE = 0.0005, 0.0001
 """Seconds of processor time after which a part pauses, and seconds of the pause.
 
-Other threads would wait for the GIL 5 ms each time, an event loop for each token that it sends.
+Without pauses another thread waits up to 5 ms for the GIL each time, an event loop for each token that it sends.
 """
 
 _MOST_HELD = 20_000
-"""Number of spans held from which no more are read: others' records wait in their files, this process's are skipped."""
+"""Number of held spans from which the oldest are fed before more are read.
+
+Meanwhile the records of other processes wait in their files, and those of this process in memory, up to _MOST_BEHIND.
+"""
 
 _MOST_AT_ONCE = 32
 """Number of spans of other processes read at a time."""
@@ -97,6 +100,7 @@ class LiveFeed:
         self._held: list[tuple[int, int, Span]] = []
         self._count = itertools.count()
         self._under_way: Iterator[Span] = iter(())
+        self._all_read_until = 0
         recorder.batches.clear()
         recorder.keeps_batches = True
 
@@ -105,25 +109,22 @@ class LiveFeed:
         self._holds = self._holds or has_others
         self._skip()
         if not self._holds:
-            for span in _within_limit(self._own()):
-                self._show(span)
+            _use(self._own(), self._show)
             return
-        if len(self._held) < _MOST_HELD:
-            for span in _within_limit(self._own()):
-                self._hold(span)
-            for spans in _within_limit(self._read_others()):
-                for span in spans:
-                    self._hold(span)
-        for span in _within_limit(self._due(self._now() - HOLD_NS)):
-            self._show(span)
+        now = self._now()
+        if len(self._held) >= _MOST_HELD:
+            _use(self._due(None), self._show)
+            return
+        all_own, all_others = _use(self._own(), self._hold), _use(self._read_others(), self._hold_all)
+        if all_own and all_others:
+            self._all_read_until = now - HOLD_NS
+        _use(self._due(self._all_read_until), self._show)
 
     def end(self, ended: int) -> None:
         """Feed the rest, when the recording has ended at `ended`."""
         own = [*self._own(), *self._builder.close(ended)]
-        others = itertools.chain.from_iterable(self._read_others())
-        for span in [*own, *others, *self._others.never_ended()]:
-            if not span.open:
-                self._hold(span)
+        for spans in (own, *self._read_others(), self._others.never_ended()):
+            self._hold_all(span for span in spans if not span.open)
         for span in self._due(None):
             self._show(span)
 
@@ -154,11 +155,17 @@ class LiveFeed:
 
     def _read_others(self) -> Iterator[list[Span]]:
         """Yield the spans of other processes that are new, some at a time."""
-        while spans := self._others.new(_MOST_AT_ONCE):
+        spans = self._others.new(_MOST_AT_ONCE)
+        while spans:
             yield spans
+            spans = self._others.new(_MOST_AT_ONCE, find_files=False)
 
     def _hold(self, span: Span) -> None:
         heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+
+    def _hold_all(self, spans: Iterable[Span]) -> None:
+        for span in spans:
+            self._hold(span)
 
     def _due(self, until_ns: int | None) -> Iterator[Span]:
         """Yield the held spans that ended until then, by default all of them, in the order of their ends."""
@@ -174,15 +181,16 @@ class LiveFeed:
                 self._report(f"the live log stopped: {type(error).__name__}: {error}")
 
 
-def _within_limit(work: Iterator[_Item]) -> Iterator[_Item]:
-    """Yield items until they and their use took _MOST_SECONDS of processor time, with pauses."""
+def _use(items: Iterator[_Item], use: Callable[[_Item], None]) -> bool:
+    """Use items for _MOST_SECONDS of processor time, with pauses; return False if there may be more."""
     now = time.thread_time()
     end, next_pause = now + _MOST_SECONDS, now + _PAUSE_EVERY
-    for item in work:
-        yield item
+    for item in items:
+        use(item)
         now = time.thread_time()
         if now > end:
-            return
+            return False
         if now > next_pause:
             time.sleep(_PAUSE)
             next_pause = now + _PAUSE_EVERY
+    return True

@@ -121,9 +121,9 @@ class RecordTail:
         self._entries = ENTRIES_BY_TARGET if entries is None else entries
         self._files: dict[Path, _Tail] = {}
 
-    def new(self, limit: int) -> list[Span]:
-        """Return at most `limit` spans that have ended and were not returned before."""
-        for path in record_files(self._traces):
+    def new(self, limit: int, find_files: bool = True) -> list[Span]:
+        """Return at most `limit` spans that have ended and were not returned before, also of files that are new."""
+        for path in record_files(self._traces) if find_files else ():
             if self._only not in (None, path.name):
                 continue
             if path.name not in self._earlier and path not in self._files:

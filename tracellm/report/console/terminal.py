@@ -67,7 +67,7 @@ class Terminal:
     def line(self, content: str, *, style: str = "", indent: int = 0) -> None:
         """Print one line, wrapped at the terminal's width."""
         if not style and content.isprintable() and indent + cell_len(content) <= self._rich.width:
-            self._write(f"{' ' * indent}{content}\n")  # rich takes 0.3 ms for it
+            self._write(f"{' ' * indent}{content}".rstrip() + "\n")  # rich takes 0.3 ms for it
             return
         self._print(Padding(Text(content, style=style), (0, 0, 0, indent)))
 

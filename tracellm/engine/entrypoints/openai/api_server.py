@@ -260,12 +260,14 @@ async def run_server_worker(listen_address: str, sock: socket.socket, args: Serv
             sock.listen(_BACKLOG)
         except OSError as error:  # two servers may bind the port at the same time; only one can listen
             raise _cannot_listen(args.host, sock.getsockname()[1], error) from None
+        was_frozen = gc.get_freeze_count()
         gc.collect()
         gc.freeze()  # a collection of the objects of the start-up, which stay, takes 0.2 s
         try:
             await serve_http(app, sock, listen_address, args, engine_client)
         finally:
-            gc.unfreeze()
+            if not was_frozen:  # keep what other code has frozen
+                gc.unfreeze()
 
 
 @contextlib.asynccontextmanager
