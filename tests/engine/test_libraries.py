@@ -1,4 +1,4 @@
-"""Tests of `import_libraries`: the wait policy of OpenMP's threads, and the garbage collector's state."""
+"""Tests of the libraries' import: oneDNN's cache, how OpenMP's threads wait, the garbage collector's state."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+
+from tracellm.engine.config.libraries import bound_onednn_cache
 
 _ENGINE = "from tracellm import LLM\nLLM()"
 _LIBRARIES = "from tracellm.engine.config.libraries import import_libraries\nimport_libraries('torch')"
@@ -54,3 +56,14 @@ def test_the_garbage_collector_is_left_as_it_was(enabled: str) -> None:
     """The collector is enabled or disabled as before, and none of the user's objects is frozen."""
     script = f"import gc\ngc.{enabled}()\n{_ENGINE}\nassert gc.isenabled() is {enabled == 'enable'}\n"
     subprocess.run([sys.executable, "-c", script + "assert gc.get_freeze_count() == 0"], check=True)
+
+
+@pytest.mark.parametrize(("chosen", "capacity"), [(None, "128"), ("7", "7")])
+def test_the_cache_of_onednn_is_bounded(chosen: str | None, capacity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps 128 kernels, or as many as the user has set."""
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", chosen)
+    bound_onednn_cache()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == capacity

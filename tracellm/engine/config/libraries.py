@@ -18,7 +18,7 @@ from typing import Literal
 
 from tracellm.engine.config.errors import EngineError
 
-__all__ = ["import_libraries", "require_extra"]
+__all__ = ["bound_onednn_cache", "import_libraries", "require_extra"]
 
 _NAMES = {"torch": (), "transformers": ("AutoConfig", "GenerationConfig", "PreTrainedTokenizerFast")}
 """Names that the engine uses; transformers imports the module behind a name when the name is read."""
@@ -68,6 +68,15 @@ def _short_waits() -> Iterator[None]:
         yield
     finally:
         del os.environ["GOMP_SPINCOUNT"]
+
+
+def bound_onednn_cache() -> None:
+    """Bound the kernels that oneDNN keeps in this process, unless the user has; call it before torch is imported.
+
+    oneDNN makes a kernel, of about 1 MB, for each number of rows of each bfloat16 weight, and keeps 1,024 by default.
+    vLLM keeps 128 for each weight.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 
 def require_extra(library: str, extra: str) -> ModuleType:
