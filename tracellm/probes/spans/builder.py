@@ -281,7 +281,11 @@ class SpanBuilder:
         Return its facts without their capture's time, and the facts that other calls forwarded to it.
         """
         site = self.sites[number]
-        self._end(call)
+        self.calls += 1
+        self.open.pop(call, None)
+        self.recording_ns.pop(call, None)
+        if self.updates.of:
+            self.updates.forget(call)
         if site.timed and facts is not None:
             capture_ns, facts = facts
             self.capture_ns += capture_ns
@@ -291,19 +295,6 @@ class SpanBuilder:
         if facts is not None and site.gives is not None:
             self._give(site, parent, facts)
         return facts, received
-
-    def leave_out(self, number: int, call: int, parent: int) -> None:
-        """Do the same as `follow` for a call whose facts are not needed; most records of a live feed are such."""
-        self._end(call)
-        if call in self.forwarded:
-            self._receive(self.sites[number], parent, self.forwarded.pop(call))
-
-    def _end(self, call: int) -> None:
-        self.calls += 1
-        self.open.pop(call, None)
-        self.recording_ns.pop(call, None)
-        if self.updates.of:
-            self.updates.forget(call)
 
     def note_open(self, calls: Iterable[Sequence[Any]]) -> None:
         """Note the calls of an OPEN frame."""

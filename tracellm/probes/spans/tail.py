@@ -65,10 +65,11 @@ class SpanFeed:
             try:
                 if use is not _SPAN and record[7] is None:
                     self.num_left_out += 1
+                    facts = record[6]
                     if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
-                        builder.leave_out(number, record[1], record[2])
-                        continue
-                    facts = record[6] if facts_of is None else facts_of(record[6])
+                        facts = None
+                    elif facts_of is not None:
+                        facts = facts_of(facts)
                     builder.follow(number, record[1], record[2], facts)
                     continue
                 *begin, facts, error = record
