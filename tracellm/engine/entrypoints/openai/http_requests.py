@@ -41,6 +41,8 @@ _MAX_DEPTH = 100
 _MAX_COUNTS = {"opening brackets": (b"{[", 50_000), "colons": (b":", 100_000), "commas": (b",", 500_000)}
 """Characters, and their maximum number. Python reads JSON in one go, and nothing else runs meanwhile: 0.1 s
 for so many lists, objects, keys or numbers, which is more than any model's request has."""
+_LONG_BODY = 1 << 16
+"""Bytes of a body from which on other requests have their turn between the parts of its parsing."""
 _MAX_FIELDS = 1000
 _MAX_ITEMS = {
     "messages": 10_000,
@@ -163,7 +165,8 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
     length, more = 0, True
     while more and not is_too_large:
         try:
-            message = await asyncio.wait_for(raw_request.receive(), timeout)
+            async with asyncio.timeout(timeout):  # without a task of its own, as `wait_for` has until Python 3.12
+                message = await raw_request.receive()
         except TimeoutError:
             raise HttpError(
                 HTTPStatus.REQUEST_TIMEOUT,
@@ -190,7 +193,7 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
 
 
 async def parse_json(body: bytes) -> Any:
-    """Parse a body as strict JSON. Other requests have their turn between its parts.
+    """Parse a body as strict JSON.
 
     Raises:
         HttpError: The body is not JSON, has too many values, is too deep, or contains text that cannot be encoded.
@@ -201,10 +204,10 @@ async def parse_json(body: bytes) -> Any:
     for name, (_, limit) in _MAX_COUNTS.items():
         if counts[name] > limit:
             _reject_body(f"it has {counts[name]:,} {name}, and at most {limit:,} are read")
-    await asyncio.sleep(0)
+    await _pause(body)
     try:
         data = json.loads(body.decode("utf-8-sig"), parse_constant=_reject_constant)
-        await asyncio.sleep(0)
+        await _pause(body)
         if any(escape in body for escape in _SURROGATES):
             json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -219,8 +222,14 @@ async def parse_json(body: bytes) -> Any:
         _reject_body(str(error).partition(";")[0])
     if counts["opening brackets"] > _MAX_DEPTH and _is_deeper(data, _MAX_DEPTH):
         _reject_body(f"it is nested more than {_MAX_DEPTH} deep")
-    await asyncio.sleep(0)
+    await _pause(body)
     return data
+
+
+async def _pause(body: bytes) -> None:
+    """Let other requests have their turn during the parsing of a long body."""
+    if len(body) >= _LONG_BODY:
+        await asyncio.sleep(0)
 
 
 def _check_sizes(data: dict[str, Any]) -> None:

@@ -257,27 +257,23 @@ def _decrement_load(state: Any) -> None:
 
 async def _run_while_connected(work: Coroutine[Any, Any, Any], receive: Receive) -> tuple[bool, Any]:
     """Run `work`, or cancel it when the client disconnects. Return whether it finished, and its result."""
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        return (True, working.result()) if working.done() else (False, None)
-    finally:
-        await _cancel(watching)
-        if not working.done():
-            await _cancel(working)
+        async with asyncio.timeout(None) as connection:
+            watching = asyncio.create_task(_end_on_disconnect(connection, receive))
+            try:
+                return True, await work
+            finally:
+                watching.cancel()
+    except TimeoutError:
+        if connection.expired():
+            return False, None
+        raise
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def _end_on_disconnect(connection: asyncio.Timeout, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait until it has released its resources."""
-    task.cancel()
-    with suppress(asyncio.CancelledError, Exception):
-        await task
+    connection.reschedule(asyncio.get_running_loop().time())
 
 
 class EventStream(StreamingResponse):
