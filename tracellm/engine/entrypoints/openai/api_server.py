@@ -120,11 +120,7 @@ async def cancel_responses(response_id: str, raw_request: Request) -> Response:
 @router.post("/tokenize")
 async def tokenize(raw_request: Request) -> Response:
     """Return the tokens of a text or a conversation."""
-
-    def select_model(data: dict[str, Any]) -> type[TokenizeRequest]:
-        return TokenizeChatRequest if "messages" in data else TokenizeCompletionRequest
-
-    request: TokenizeRequest = await read_request(raw_request, select_model)
+    request: TokenizeRequest = await read_request(raw_request, TokenizeCompletionRequest, TokenizeChatRequest)
     serving = raw_request.app.state.openai_serving_tokenization
     return await respond(raw_request, serving.create_tokenize(request, raw_request))
 

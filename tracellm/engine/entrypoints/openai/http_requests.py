@@ -121,12 +121,13 @@ class XRequestIdMiddleware:
 # -- body -------------------------------------------------------------------------------------------------------------
 
 
-async def read_request(raw_request: Request, model: type[Model] | Callable[[dict[str, Any]], type[Model]]) -> Model:
+async def read_request(raw_request: Request, model: type[Model], chat_model: type[Model] | None = None) -> Model:
     """Read and validate the body.
 
     Args:
         raw_request: HTTP request with an unread body.
-        model: Expected model, or a function that selects one for the parsed body.
+        model: Expected model.
+        chat_model: Expected model of a body with `messages`, if that is another one.
 
     Raises:
         HttpError: The body is too large (413), not JSON, or of another content type (400).
@@ -146,8 +147,7 @@ async def read_request(raw_request: Request, model: type[Model] | Callable[[dict
     if not isinstance(data, dict):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"The body must be a JSON object, got a {type(data).__name__}.")
     _check_sizes(data)
-    model_type: type[Model] = model if isinstance(model, type) else model(data)
-    request = model_type.model_validate(data)
+    request = (chat_model if chat_model is not None and "messages" in data else model).model_validate(data)
     _log_unknown_fields(request)
     return request
 

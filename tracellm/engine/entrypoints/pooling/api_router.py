@@ -37,11 +37,7 @@ router = APIRouter()
 @router.post("/v1/embeddings")
 async def create_embedding(raw_request: Request) -> Response:
     """Return an embedding for each input."""
-
-    def select_model(data: dict[str, Any]) -> type[EmbeddingRequest]:
-        return EmbeddingChatRequest if "messages" in data else EmbeddingCompletionRequest
-
-    request: EmbeddingRequest = await read_request(raw_request, select_model)
+    request: EmbeddingRequest = await read_request(raw_request, EmbeddingCompletionRequest, EmbeddingChatRequest)
     serving = get_serving(raw_request, "openai_serving_embedding", "Embeddings")
     return await respond(raw_request, serving.create_embedding(request, raw_request))
 
@@ -49,11 +45,7 @@ async def create_embedding(raw_request: Request) -> Response:
 @router.post("/pooling")
 async def create_pooling(raw_request: Request) -> Response:
     """Return the pooled hidden states of each input."""
-
-    def select_model(data: dict[str, Any]) -> type[PoolingRequest]:
-        return PoolingChatRequest if "messages" in data else PoolingCompletionRequest
-
-    request: PoolingRequest = await read_request(raw_request, select_model)
+    request: PoolingRequest = await read_request(raw_request, PoolingCompletionRequest, PoolingChatRequest)
     serving = get_serving(raw_request, "openai_serving_pooling", "Pooling")
     return await respond(raw_request, serving.create_pooling(request, raw_request))
 
