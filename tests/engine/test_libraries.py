@@ -1,4 +1,4 @@
-"""Tests of the libraries' import: oneDNN's caches, how OpenMP's threads wait, the garbage collector's state."""
+"""Tests of `import_libraries`: the wait policy of OpenMP's threads, and the garbage collector's state."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 _ENGINE = "from tracellm import LLM\nLLM()"
 _LIBRARIES = "from tracellm.engine.config.libraries import import_libraries\nimport_libraries('torch')"
@@ -55,48 +54,3 @@ def test_the_garbage_collector_is_left_as_it_was(enabled: str) -> None:
     """The collector is enabled or disabled as before, and none of the user's objects is frozen."""
     script = f"import gc\ngc.{enabled}()\n{_ENGINE}\nassert gc.isenabled() is {enabled == 'enable'}\n"
     subprocess.run([sys.executable, "-c", script + "assert gc.get_freeze_count() == 0"], check=True)
-
-
-_MULTIPLY = """
-import ctypes
-from tracellm.engine.config.libraries import bound_onednn_caches
-bound_onednn_caches()
-import torch
-from torch.nn.functional import linear
-
-class Mallinfo(ctypes.Structure):  # of malloc.h; uordblks are the bytes in use
-    _fields_ = [(name, ctypes.c_size_t) for name in "arena o s h hblkhd us fs uordblks fordblks keepcost".split()]
-
-libc = ctypes.CDLL(None)
-libc.mallinfo2.restype = Mallinfo
-weight = torch.zeros(256, 256, dtype=torch.bfloat16)
-with torch.inference_mode():
-    linear(weight, weight)
-    before = libc.mallinfo2().uordblks
-    for rows in [*range(2, 400), 2]:
-        print("rows", rows, flush=True)
-        linear(weight.new_zeros(rows, 256), weight)
-print("bytes:", libc.mallinfo2().uordblks - before)
-"""
-
-
-def test_old_kernels_of_onednn_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN drops a kernel after many others, with the memory of its description, unless the user set otherwise."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("this CPU has no bfloat16 kernels of oneDNN")
-    monkeypatch.setenv("ONEDNN_VERBOSE", "2")
-
-    def multiply(**chosen: str) -> tuple[bool, int]:
-        for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in chosen.items():
-            monkeypatch.setenv(name, value)
-        done = subprocess.run([sys.executable, "-c", _MULTIPLY], capture_output=True, text=True, check=True)
-        again = done.stdout[done.stdout.rindex("rows 2\n") :]
-        assert "exec,cpu" in again
-        return "create:cache_hit" in again, int(again.rpartition("bytes:")[2])
-
-    is_kept, size = multiply()
-    assert not is_kept
-    assert multiply(ONEDNN_PRIMITIVE_CACHE_CAPACITY="1024")[0]
-    assert size < 0.6 * multiply(LRU_CACHE_CAPACITY="1024")[1]

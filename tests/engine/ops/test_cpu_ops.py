@@ -222,10 +222,20 @@ def test_weights_in_the_layout_of_onednn(monkeypatch: pytest.MonkeyPatch) -> Non
     weight, bias, rows = model.layer.weight.double(), model.layer.bias.double(), model.embedding.weight.double()
     ops.prepare_weights(model)
     assert model.layer.weight.is_mkldnn
-    for count in (0, 1, 16, 70):
+    for count in (0, 1, 16, 17, 70, 128, 129):
         x = torch.randn(count, 20)[:, 2:18]
         assert_near(model.layer(x), x.double() @ weight.T + bias)
+        assert_near(model.layer(x.view(count, 1, 16)), (x.double() @ weight.T + bias).unsqueeze(1))
         assert_near(model.head(x), x.double() @ rows.T)
+
+
+def test_onednn_needs_few_kernels() -> None:
+    """Products of 1 to 2,048 rows need 55 kernels of oneDNN, of an eighth more rows at most or a tile of AMX."""
+    kernels = {rows: cpu_ops._rows_of_kernel(rows) for rows in range(1, 2049)}
+    assert len(set(kernels.values())) == 55
+    for rows, rows_of_kernel in kernels.items():
+        assert rows <= rows_of_kernel <= max(rows + rows // 8, rows + 15 * (rows > 16))
+        assert cpu_ops._rows_of_kernel(rows_of_kernel) == rows_of_kernel
 
 
 def test_layers_of_another_engine_are_left_alone() -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from tracellm.engine.config.errors import EngineError
 
-__all__ = ["bound_onednn_caches", "import_libraries", "require_extra"]
+__all__ = ["import_libraries", "require_extra"]
 
 _NAMES = {"torch": (), "transformers": ("AutoConfig", "GenerationConfig", "PreTrainedTokenizerFast")}
 """Names that the engine uses; transformers imports the module behind a name when the name is read."""
@@ -28,9 +28,6 @@ _WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _SPIN_COUNT = "3000"
 """Spins at a barrier before a thread sleeps, some 100 microseconds. GNU OpenMP's default, 300000 or 10 milliseconds,
 takes the processor from the thread waited for when other programs run."""
-
-_KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables that set how many kernels oneDNN keeps, and how many descriptions of kernels ideep keeps."""
 
 _lock = threading.Lock()
 
@@ -71,16 +68,6 @@ def _short_waits() -> Iterator[None]:
         yield
     finally:
         del os.environ["GOMP_SPINCOUNT"]
-
-
-def bound_onednn_caches() -> None:
-    """Bound the kernels kept for bfloat16 in this process, unless the user has; call it before torch is imported.
-
-    oneDNN makes a kernel for each number of rows of each shape of weight, and keeps 1,024 of them by default. ideep,
-    PyTorch's layer over it, keeps the descriptions of 1,024, with most of the memory. vLLM keeps 128 for each weight.
-    """
-    for variable in _KERNEL_CACHES:
-        os.environ.setdefault(variable, "128")
 
 
 def require_extra(library: str, extra: str) -> ModuleType:

@@ -30,7 +30,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import EngineDeadError, EngineError
-from tracellm.engine.config.libraries import bound_onednn_caches, import_libraries
+from tracellm.engine.config.libraries import import_libraries
 from tracellm.engine.distributed.message_queue import MessageQueue
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.executor.distributed_executor import (
@@ -273,7 +273,6 @@ def _worker_process(settings: bytes, connection: Connection, num_threads: int, d
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda signum, frame: exit_silently())
     end_with_parent(partial(shutil.rmtree, directory, ignore_errors=True))
-    bound_onednn_caches()
     import_libraries("torch")
     import torch
 

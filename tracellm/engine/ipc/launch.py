@@ -38,7 +38,7 @@ from tracellm.engine.config.errors import (
     ModelLoadError,
     format_error,
 )
-from tracellm.engine.config.libraries import bound_onednn_caches, import_libraries
+from tracellm.engine.config.libraries import import_libraries
 from tracellm.engine.core.kv_cache.kv_cache_interface import (
     AttentionSpec,
     FullAttentionSpec,
@@ -178,7 +178,6 @@ class CoreEngineProcManager:
 def _engine_core_process(pickled_settings: bytes, directory: str, num_threads: int) -> None:
     """Run the engine core; the main function of the new process."""
     end_with_parent(partial(remove_socket_directory, directory))
-    bound_onednn_caches()
     import_libraries("torch")  # first: unpickling the settings would import it with the garbage collector running
     settings: dict[str, Any] = pickle.loads(pickled_settings)
     import torch

@@ -28,6 +28,9 @@ _NARROW = (torch.bfloat16, torch.float16)
 _TYPICAL_ROWS = 16
 """Batch size for which oneDNN chooses the layout of weights: that of a decode step."""
 
+_TILE_ROWS = 16
+"""Rows of a tile of AMX."""
+
 
 class PackedWeight(nn.Parameter):
     """Weight [output_size, input_size] in the layout that a kernel reads."""
@@ -95,8 +98,7 @@ class CpuOps(TorchOps):
         if x.dtype != weight.x_dtype or x.shape[-1] != inputs:
             raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.x_dtype} {[outputs, inputs]}")
         if weight.kernel is None:
-            result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-            return result
+            return _onednn_linear(x, weight, bias)
         x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], outputs))
         getattr(self._library, f"linear_{weight.kernel}")(
@@ -229,6 +231,27 @@ def _act_and_mul(kernel: Any, x: Tensor) -> Tensor:
 def _contiguous_heads(x: Tensor) -> Tensor:
     """Return x [T, heads, D] with the elements of each head contiguous; heads and tokens may be apart."""
     return x if x.stride(2) == 1 else x.contiguous()
+
+
+def _onednn_linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    """Return the product by oneDNN's kernel for this number of rows, or for the next larger one that has a kernel.
+
+    oneDNN makes a kernel for each number of rows, in 0.5 to 6 ms. vLLM pads batches to the sizes of its CUDA graphs.
+    """
+    rows = x.numel() // weight.input_size
+    padding = _rows_of_kernel(rows) - rows
+    padded = nn.functional.pad(x.reshape(rows, -1), (0, 0, 0, padding)) if padding else x
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")
+    return result[:rows].view(*x.shape[:-1], -1) if padding else result
+
+
+def _rows_of_kernel(rows: int) -> int:
+    """Return the number of rows of the kernel for so many: the same up to 16, then eight numbers from 2^n to 2^(n+1).
+
+    They are multiples of 16, the rows of an AMX tile.
+    """
+    step = max(_TILE_ROWS, 1 << (rows - 1).bit_length() >> 4)
+    return rows if rows <= _TILE_ROWS else -(-rows // step) * step
 
 
 @cache
