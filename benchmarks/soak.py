@@ -140,7 +140,8 @@ async def _short(port: int, number: int) -> None:
 
 
 async def _long(port: int, number: int) -> None:
-    await _expect(port, COMPLETIONS, {"prompt": _prompt(number, 600), "max_tokens": 8})
+    prompts = [_prompt(3 * number + index, 600) for index in range(3)]  # more than one step takes: the most memory
+    await _expect(port, COMPLETIONS, {"prompt": prompts, "max_tokens": 8})
 
 
 async def _tools(port: int, number: int) -> None:
