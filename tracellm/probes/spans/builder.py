@@ -228,6 +228,7 @@ class SpanBuilder:
         self.updates = PendingUpdates()
         self.problems: list[Mistake] = []
         self._serves_http = False
+        self._submitted: dict[int, list[str]] = {}  # requests of HTTP requests under way, by their threads' numbers
         self.calls = self.capture_ns = 0
         self.first, self.offset = header.origins[-1]
         self.shift_ns = header.clock[0] - header.clock[1]
@@ -253,11 +254,13 @@ class SpanBuilder:
         """
         number, call, parent, thread_number, start, end, facts, error = record
         if number < 0:
-            yield from self._build_other(number, call, parent, start, end, facts)
+            yield from self._build_other(number, call, parent, thread_number, start, end, facts)
             return
         site, thread = self.sites[number], self.threads.get(thread_number, MAIN_THREAD)
         recording_ns, updates = self.recording_ns.get(call, 0), self.updates.of.get(call)
         facts, received = self.follow(number, call, parent, facts)
+        if thread_number in self._submitted and site.defined in _HTTP_CALLS:
+            received |= dict.fromkeys(self._submitted.pop(thread_number))
         span = self._span(call, site, parent, thread, start, end)
         if facts is not None:
             self._describe(site, facts, span.attributes)
@@ -352,13 +355,15 @@ class SpanBuilder:
             self._describe(site, facts, own)
         return self.public(own) if own.keys().isdisjoint(common) else None
 
-    def _build_other(self, kind: int, call: int, parent: int, start: int, end: int, facts: Any) -> Iterator[Span]:
+    def _build_other(
+        self, kind: int, call: int, parent: int, thread_number: int, start: int, end: int, facts: Any
+    ) -> Iterator[Span]:
         if kind == SUBMITTED:
             request_id, trace_id, span_id, request_parent = facts
             if call:
                 request_parent = self.ids.span_id(call)
-                if self._serves_http and call >= self.first:
-                    self.forwarded.setdefault(call, []).append((_HTTP_CALLS, {request_id: None}))
+            if self._serves_http and self.threads.get(thread_number, MAIN_THREAD).trace_id is not None:
+                self._submitted.setdefault(thread_number, []).append(request_id)  # a stream's call ends after others
             self.tracker.submitted(request_id, trace_id, span_id, request_parent, start + self.shift_ns)
         elif kind == USER_SPAN:
             self.open.pop(call, None)

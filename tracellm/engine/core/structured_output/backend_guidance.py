@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterable
 from copy import copy
 from functools import partial
 from hashlib import sha256
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
 import llguidance.numpy
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
+from llguidance import LLMatcher, LLTokenizer, StructTag
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError, shorten
 from tracellm.engine.core.structured_output.json_schema import (
@@ -35,6 +36,14 @@ from tracellm.engine.core.structured_output.request import (
     StructuredOutputOptions,
     get_structured_output_key,
 )
+from tracellm.engine.core.structured_output.trial import (
+    LIMITS,
+    REGEX_LIMITS,
+    TrialProcess,
+    first_error,
+    has_bounded_time,
+    make_tokenizer,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,11 +58,6 @@ _MAX_PROPERTIES = 1000
 """Properties of one object: the time for each token grows with their square, to 20 ms for so many."""
 _MAX_CHARACTERS = 2_000_000
 """Characters of a constraint; choices of that length compile in half a second."""
-_LIMITS = LLParserLimits(
-    verbose_errors=False, max_items_in_row=4 * _MAX_PROPERTIES
-)  # errors without the parser's state
-_REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4 * _MAX_PROPERTIES, initial_lexer_fuel=100_000)
-"""Limits for regular expressions and grammars: `(a{1000}){1000}` would take seconds, for each token again."""
 _TOO_COMPLEX = ("too many expressions constructed", "Too many items")
 """Errors of llguidance that are about its limits."""
 _MAX_REMEMBERED = 1024
@@ -74,7 +78,9 @@ class GuidanceBackend(StructuredOutputBackend):
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> None:
-        self.ll_tokenizer = _make_ll_tokenizer(tokenizer, vocab_size)
+        settings = _ll_settings(tokenizer, vocab_size)
+        self.ll_tokenizer = _make_ll_tokenizer(tokenizer, settings)
+        self.trial_process = TrialProcess(settings)
         self.valid: OrderedDict[bytes, None] = OrderedDict()
         """Hashes of constraints that were checked, the last used ones last."""
 
@@ -149,7 +155,8 @@ def get_guidance_backend(tokenizer: PreTrainedTokenizerFast, vocab_size: int) ->
     return backend
 
 
-def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> LLTokenizer:
+def _ll_settings(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> tuple[str, int, int]:
+    """Return the arguments of `LLTokenizer`: tokenizer.json, number of logits, end-of-sequence token."""
     if tokenizer.eos_token_id is None:
         raise InvalidRequestError(
             "Structured outputs need an end-of-sequence token, which ends the output; this tokenizer has none."
@@ -157,8 +164,12 @@ def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> L
     backend = copy(tokenizer.backend_tokenizer)  # as in llguidance.hf.from_tokenizer, without importing transformers
     backend.no_padding()
     backend.no_truncation()
+    return backend.to_str(), vocab_size, tokenizer.eos_token_id
+
+
+def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, settings: tuple[str, int, int]) -> LLTokenizer:
     try:
-        ll_tokenizer = LLTokenizer(backend.to_str(), n_vocab=vocab_size, eos_token=tokenizer.eos_token_id)
+        ll_tokenizer = make_tokenizer(*settings)
     except ValueError as error:
         reason = str(error).split(": Some(")[0]
     else:
@@ -200,11 +211,7 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
             raise ValueError(f"it has {length:,} characters, and at most {_MAX_CHARACTERS:,} are possible.")
         digest = sha256(repr((*key, [getattr(params, name) for name in _JSON_OPTIONS])).encode()).digest()
         if digest not in backend.valid:
-            grammar = serialize_guidance_grammar(params, key)
-            _try_first_token(_make_matcher(backend.ll_tokenizer, grammar, option), key[1])
-            for pattern in _repeating_patterns(params, key):
-                regex = llguidance.grammar_from("regex", pattern)
-                _try_first_token(_make_matcher(backend.ll_tokenizer, regex, StructuredOutputOptions.REGEX), pattern)
+            _try(params, key, backend)
         backend.valid[digest] = None
         backend.valid.move_to_end(digest)
         if len(backend.valid) > _MAX_REMEMBERED:
@@ -224,33 +231,44 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
         raise ValueError("False asks for nothing; use True, or leave it out.")
 
 
-def _try_first_token(matcher: LLMatcher, spec: str) -> None:
-    """Raise a ValueError if no first token is possible, or following one takes more than the limits allow."""
-    if not matcher.is_error():
-        mask = int.from_bytes(matcher.compute_bitmask(), "little")
-        if not matcher.is_error() and mask and not matcher.is_stopped():
-            matcher.consume_token((mask & -mask).bit_length() - 1)
-    if matcher.is_error():
-        raise ValueError(f"{_reason(matcher.get_error())} Got {_shorten(spec)}.")
+def _try(params: StructuredOutputsParams, key: StructuredOutputKey, backend: GuidanceBackend) -> None:
+    """Raise a ValueError if no first token is possible, or compiling takes more than the limits allow."""
+    trials = {key[1]: (serialize_guidance_grammar(params, key), _is_regex(key[0]))}
+    schemas = [one for schema in _schemas(key) for one in subschemas(_json_schema(schema, params))]
+    # A lexer gets to the patterns of a schema only after some tokens.
+    trials |= {pattern: (llguidance.grammar_from("regex", pattern), True) for pattern in _repeating_patterns(schemas)}
+    is_bounded = has_bounded_time(schemas) and not (key[0] is StructuredOutputOptions.GRAMMAR and "&" in key[1])
+    tried = list(trials.values())
+    found = first_error(backend.ll_tokenizer, tried) if is_bounded else backend.trial_process.first_error(tried)
+    if found is not None:
+        raise ValueError(f"{_reason(found[1])} Got {_shorten(list(trials)[found[0]])}.")
 
 
-def _repeating_patterns(params: StructuredOutputsParams, key: StructuredOutputKey) -> list[str]:
-    """Return the patterns of JSON schemas that repeat a part; a lexer gets to them only after some tokens."""
-    schemas = []
+def _schemas(key: StructuredOutputKey) -> list[Any]:
+    """Return the JSON schemas of a constraint."""
     if key[0] is StructuredOutputOptions.JSON:
-        schemas = [_load_object(key[1])]
-    elif key[0] is StructuredOutputOptions.STRUCTURAL_TAG:
-        schemas = [structure["schema"] for structure in _load_object(key[1])["structures"]]
+        return [_load_object(key[1])]
+    if key[0] is StructuredOutputOptions.STRUCTURAL_TAG:
+        return [structure["schema"] for structure in _load_object(key[1])["structures"]]
+    return []
+
+
+def _repeating_patterns(schemas: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the patterns of JSON schemas that repeat a part."""
     patterns: dict[Any, None] = {}
-    for one in (one for schema in schemas for one in subschemas(_json_schema(schema, params))):
+    for one in schemas:
         named = one.get("patternProperties")
         patterns |= dict.fromkeys([one.get("pattern"), *(named if isinstance(named, dict) else ())])
     return [pattern for pattern in patterns if isinstance(pattern, str) and "{" in pattern]
 
 
+def _is_regex(option: StructuredOutputOptions) -> bool:
+    """Return whether the limits for regular expressions apply."""
+    return option in (StructuredOutputOptions.REGEX, StructuredOutputOptions.GRAMMAR)
+
+
 def _make_matcher(ll_tokenizer: LLTokenizer, grammar: str, option: StructuredOutputOptions) -> LLMatcher:
-    is_regex = option in (StructuredOutputOptions.REGEX, StructuredOutputOptions.GRAMMAR)
-    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=_REGEX_LIMITS if is_regex else _LIMITS)
+    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=REGEX_LIMITS if _is_regex(option) else LIMITS)
 
 
 def _name(key: StructuredOutputKey) -> str:

@@ -85,7 +85,9 @@ def assign_request_span(args: tuple[Any, ...], kwargs: dict[str, Any], header: s
     request.trace_headers = {**headers, header: write(trace_id, span_id)}
     if state.append is not None:
         now = state.clock()
-        state.append((SUBMITTED, call, 0, 0, now, now, (request.request_id, trace_id, span_id, parent), None))
+        state.append(
+            (SUBMITTED, call, 0, thread.number, now, now, (request.request_id, trace_id, span_id, parent), None)
+        )
 
 
 def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

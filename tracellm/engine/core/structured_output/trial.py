@@ -1,0 +1,169 @@
+"""Trial of a constraint: whether llguidance compiles it, and it allows a first token.
+
+llguidance bounds the states of a lexer, but not the time that some keywords of JSON schemas take: a `multipleOf` of a
+million, 300 `patternProperties`, an `allOf` of 20 patterns. Constraints with such keywords are tried in a process of
+their own, whose processor time and memory the system limits. It runs this file, which imports llguidance alone.
+
+In a request's life: `validate_guidance_grammar` (backend_guidance.py), in the front end. vLLM has no counterpart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+__all__ = ["LIMITS", "REGEX_LIMITS", "Trial", "TrialProcess", "first_error", "has_bounded_time", "make_tokenizer"]
+
+LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000)  # errors without the parser's state
+REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000, initial_lexer_fuel=100_000)
+"""Limits for regular expressions and grammars: `(a{1000}){1000}` would take seconds, for each token again."""
+_MAX_SECONDS = 3
+"""Seconds of processor time for a constraint."""
+_MAX_BYTES = 1 << 29
+"""Memory that a trial may take beyond the tokenizer's, in bytes."""
+_BOUNDED = {
+    *("$defs", "$id", "$ref", "$schema", "additionalProperties", "anyOf", "const", "default", "definitions"),
+    *("description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems"),
+    *("maxLength", "maximum", "minItems", "minLength", "minimum", "oneOf", "prefixItems", "properties", "required"),
+    *("title", "type", "x-guidance"),
+}
+"""Keywords of JSON schemas that compile in a time about proportional to their length."""
+
+Trial = tuple[str, bool]
+"""A constraint in llguidance's notation, and whether the limits for regular expressions apply."""
+
+
+def has_bounded_time(schemas: Iterable[dict[str, Any]]) -> bool:
+    """Return whether JSON schemas have only keywords that compile in a time about proportional to their length."""
+    return all(schema.keys() <= _BOUNDED for schema in schemas)
+
+
+def make_tokenizer(tokenizer: str, vocab_size: int, eos_token_id: int) -> LLTokenizer:
+    """Return llguidance's tokenizer for a tokenizer.json, a number of logits, and an end-of-sequence token."""
+    return LLTokenizer(tokenizer, n_vocab=vocab_size, eos_token=eos_token_id)
+
+
+def first_error(ll_tokenizer: LLTokenizer, trials: Sequence[Trial]) -> tuple[int, str] | None:
+    """Return the index of the first constraint that cannot be used, and llguidance's error, which may be empty."""
+    for index, (grammar, is_regex) in enumerate(trials):
+        matcher = LLMatcher(ll_tokenizer, grammar, log_level=0, limits=REGEX_LIMITS if is_regex else LIMITS)
+        if not matcher.is_error():
+            mask = int.from_bytes(matcher.compute_bitmask(), "little")
+            if not matcher.is_error() and mask and not matcher.is_stopped():
+                matcher.consume_token((mask & -mask).bit_length() - 1)
+        if matcher.is_error():
+            return index, matcher.get_error()
+    return None
+
+
+class TrialProcess:
+    """Process for trials; started with the first, and again after a trial that exceeded its limits.
+
+    Args:
+        tokenizer: Arguments of `LLTokenizer`: tokenizer.json, number of logits, end-of-sequence token.
+    """
+
+    def __init__(self, tokenizer: tuple[str, int, int]) -> None:
+        self._tokenizer = tokenizer
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def first_error(self, trials: Sequence[Trial]) -> tuple[int, str] | None:
+        """Do as the function `first_error`.
+
+        Raises:
+            ValueError: a trial exceeded its limits.
+        """
+        with self._lock:
+            if self._process is None:
+                self._process = self._start()
+            answer = _exchange(self._process, trials)
+            if not answer:
+                self._process.communicate()
+                self._process = None
+                raise ValueError(
+                    f"it is too complex: to compile it takes more than {_MAX_SECONDS} seconds of processor time or "
+                    f"{_MAX_BYTES >> 20} MiB."
+                )
+        found = json.loads(answer)
+        return None if found is None else (found[0], found[1])
+
+    def _start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", __file__],  # -P: the files beside this one are not for import
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            process_group=0,  # Ctrl-C is for this process
+        )
+        weakref.finalize(self, _end, process)
+        with suppress(BrokenPipeError):
+            _send(process, self._tokenizer)
+        return process
+
+
+def _exchange(process: subprocess.Popen[str], trials: Sequence[Trial]) -> str:
+    """Send trials and return the answer; an empty one if the process has ended."""
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):
+        _send(process, trials)
+        return process.stdout.readline()
+    return ""
+
+
+def _send(process: subprocess.Popen[str], value: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(value) + "\n")
+    process.stdin.flush()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    with suppress(BrokenPipeError):
+        process.communicate()
+
+
+# -- in the process ---------------------------------------------------------------------------------------------------
+
+
+def _main() -> None:
+    """Answer trials until the other end of the pipe is closed."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lines: Iterator[Any] = map(json.loads, sys.stdin)
+    ll_tokenizer = make_tokenizer(*next(lines))
+    _limit_memory()
+    for trials in lines:
+        _limit_time()
+        sys.stdout.write(json.dumps(first_error(ll_tokenizer, trials)) + "\n")
+        sys.stdout.flush()
+
+
+def _limit_memory() -> None:
+    with suppress(OSError):  # Linux has the file, and enforces the limit
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + _MAX_BYTES, resource.RLIM_INFINITY))
+
+
+def _limit_time() -> None:
+    """Have the system end this process when it has used the time for a trial from now on."""
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    end = int(time.process_time()) + 1 + _MAX_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+if __name__ == "__main__":
+    _main()
