@@ -291,7 +291,7 @@ def test_an_id_is_taken_while_its_request_runs(run, llm):
         first = asyncio.create_task(last(llm.generate(PROMPTS[0], params, "twice")))
         await asyncio.sleep(0)
         for second in (greedy(), SamplingParams(n=2)):
-            with pytest.raises(InvalidRequestError, match="'twice' is running"):
+            with pytest.raises(InvalidRequestError, match="Request id twice already running"):
                 await anext(llm.generate(PROMPTS[1], second, "twice"))
         return await first
 

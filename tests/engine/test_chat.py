@@ -87,13 +87,25 @@ def test_forms_of_content(llm):
     ]
 
 
+def test_contents_that_vllm_takes(llm):
+    """Refusals and thoughts are texts, and a message may have no content, an assistant's also null."""
+    conversation = [
+        {"role": "user"},
+        {"role": "assistant", "content": None},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}, {"type": "thinking", "thinking": "x"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "Why?"}]},
+    ]
+    output = llm.chat(conversation, GREEDY, chat_template=TEMPLATE)[0]
+    assert output.prompt == "user:;assistant:;assistant:no\nx;user:Why?;"
+
+
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
         ("Hello", "A conversation is a list of messages"),
         ([], "A conversation is a list of messages"),
         ([[]], "The conversation is empty"),
-        ([{"role": "user"}], r"messages\[0\] needs a `content`"),
+        ([{"role": "user", "content": None}], r"messages\[0\] needs a `content`"),
         ([{"role": "user", "content": "a"}, {"content": "Hello"}], r"messages\[1\] needs a `role`"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "only text parts are supported"),
     ],

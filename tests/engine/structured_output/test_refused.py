@@ -22,10 +22,10 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ({"not": {"type": "string"}}, 'these keywords are not supported: ["not"]'),
         ({"type": "array", "uniqueItems": True}, 'these keywords are not supported: ["uniqueItems"]'),
         ({"type": "string", "pattern": "("}, "unclosed group"),
-        (REPEATING, "it is too complex: its repetitions, such as `{1000}`"),
+        (REPEATING, "it is too complex: too many properties or alternatives, repetitions"),
         (
             {"type": "object", "propertyNames": {"pattern": "(a{1000}){1000}"}},
-            "it is too complex: its repetitions, such as `{1000}`",
+            "it is too complex: too many properties or alternatives, repetitions",
         ),
         ({"type": "string", "format": "colour"}, "Unknown format: colour"),
         ({"type": "integer", "minimum": 5, "maximum": 3}, "minimum (5) is greater than maximum (3)"),
@@ -39,8 +39,8 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (r"(a)\1", "backreferences are not supported"),
         ("a^b", "lookarounds not supported"),
         ("a{3,2}", "invalid repetition count range"),
-        ("(a{1000}){1000}", "it is too complex: its repetitions, such as `{1000}`"),
-        ("a{1000000}", "it is too complex: its repetitions, such as `{1000}`"),
+        ("(a{1000}){1000}", "it is too complex: too many properties or alternatives, repetitions"),
+        ("a{1000000}", "it is too complex: too many properties or alternatives, repetitions"),
     ],
     "choice": [([], "at least one string")],
     "grammar": [
@@ -50,8 +50,8 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ("start: <nope>", 'unknown special token: "<nope>".'),
         ("root ::= root", "no text that this tokenizer can write meets it"),
         ("hello", "Expected ::="),
-        ("start: A\nA: /(a{1000}){1000}/", "it is too complex: its repetitions, such as `{1000}`"),
-        ('start: ("a"{1000}){1000}', "it is too complex: its repetitions, such as `{1000}`"),
+        ("start: A\nA: /(a{1000}){1000}/", "it is too complex: too many properties or alternatives, repetitions"),
+        ('start: ("a"{1000}){1000}', "it is too complex: too many properties or alternatives, repetitions"),
     ],
     "structural_tag": [
         ("<f>", "is not JSON"),
@@ -61,7 +61,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": {"type": "x"}}]}), "Invalid type: x"),
         (
             json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": REPEATING}]}),
-            "it is too complex: its repetitions, such as `{1000}`",
+            "it is too complex: too many properties or alternatives, repetitions",
         ),
         (
             json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": 3}]}),

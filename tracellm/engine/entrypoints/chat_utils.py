@@ -33,6 +33,9 @@ images, sounds.
 
 CONTENT_FORMATS = ("auto", "string", "openai")
 
+_TEXT_PARTS = {"text": "text", "input_text": "text", "refusal": "refusal", "thinking": "thinking"}
+"""Types of parts that are text, and their field with the text."""
+
 
 def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[list[Message]]:
     """Return a list of conversations for one conversation or several.
@@ -72,9 +75,9 @@ def parse_chat_messages(
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
-    An assistant's message may have `tool_calls` or `reasoning` instead of a content; the arguments of calls become
-    dicts. Images and sounds go to `items`. In their place is `{"type": "image"}` under `openai`; otherwise their
-    placeholders come before the message's text.
+    A message without a content, and an assistant's with null, have an empty one. The arguments of an assistant's
+    `tool_calls` become dicts. Images and sounds go to `items`. In their place is `{"type": "image"}` under `openai`;
+    otherwise their placeholders come before the message's text.
 
     Raises:
         InvalidRequestError: names the invalid message.
@@ -104,7 +107,8 @@ def _parse_message(
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if role == "assistant" and reasoning:  # templates have either name
         parsed |= {"reasoning": reasoning, "reasoning_content": reasoning}
-    parts = _parse_content(label, message.get("content"), items, optional=bool(tool_calls or reasoning))
+    content = message.get("content", ())
+    parts = _parse_content(label, () if content is None and role == "assistant" else content, items)
     if content_format == "openai":
         parsed["content"] = [{key: value for key, value in part.items() if key != "placeholder"} for part in parts]
     else:
@@ -113,23 +117,20 @@ def _parse_message(
     return parsed
 
 
-def _parse_content(
-    label: str, content: object, items: MultiModalItemTracker | None, *, optional: bool
-) -> list[dict[str, str]]:
+def _parse_content(label: str, content: object, items: MultiModalItemTracker | None) -> list[dict[str, str]]:
     """Return the parts of a content, which is one text or a list of parts.
 
     Each is `{"type": "text", "text": ...}`, or `{"type": modality, "placeholder": ...}`.
     """
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    if content is None and optional:
-        return []
     if not isinstance(content, (list, tuple)):
         raise InvalidRequestError(f"{label} needs a `content` that is text, got {type(content).__name__}.")
     parts: list[dict[str, str]] = []
     for index, part in enumerate(content):
-        if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
-            parts.append({"type": "text", "text": part["text"]})
+        text = part.get(_TEXT_PARTS.get(str(part.get("type")), "")) if isinstance(part, Mapping) else None
+        if isinstance(text, str):
+            parts.append({"type": "text", "text": text})
         elif items is None or not isinstance(part, Mapping):
             raise InvalidRequestError(f"{label}: only text parts are supported, got {str(part)[:60]}.")
         else:

@@ -227,7 +227,7 @@ class OutputProcessor:
         request_id = request.request_id if parent_req is None else parent_req.request_id
         duplicates = {request.request_id, request_id} & self.request_states.keys()
         if duplicates or self.parent_requests.get(request_id, parent_req) is not parent_req:
-            raise InvalidRequestError(f"A request with the id {request_id!r} is running; ids must be unique.")
+            raise InvalidRequestError(f"Request id {request_id} already running. Give another id: ids must be unique.")
         self.request_states[request.request_id] = RequestState.from_new_request(
             self.tokenizer, request, prompt, self.log_stats, parent_req, request_index, queue
         )

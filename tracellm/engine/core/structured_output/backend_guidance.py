@@ -58,7 +58,10 @@ _MAX_PROPERTIES = 1000
 """Properties of one object: the time for each token grows with their square, to 20 ms for so many."""
 _MAX_CHARACTERS = 2_000_000
 """Characters of a constraint; choices of that length compile in half a second."""
-_TOO_COMPLEX = ("too many expressions constructed", "Too many items")
+_TOO_COMPLEX = (
+    *("too many expressions constructed", "Too many items", "schema too large", "fuel exhausted"),
+    *("Current row has", "initial lexer configuration (grammar) too big"),
+)
 """Errors of llguidance that are about its limits."""
 _MAX_REMEMBERED = 1024
 """Constraints that are not checked again."""
@@ -280,7 +283,10 @@ def _reason(error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
     if any(limit in reason for limit in _TOO_COMPLEX):
-        return "it is too complex: its repetitions, such as `{1000}`, or rules that never end make too many states."
+        return (
+            "it is too complex: too many properties or alternatives, repetitions such as `{1000}`, or rules that never "
+            "end make too many states."
+        )
     if reason == "NoExtensionBias":
         return "no text that this tokenizer can write meets it."
     if reason.startswith("at "):  # "at 1(8): "
