@@ -89,6 +89,7 @@ class StructuredOutputManager:
         compiling = self.executor.submit(self._create_grammar, backend, structured_output_request.params)
         structured_output_request.compiling = compiling
         self._compiling.add(compiling)
+        compiling.add_done_callback(self._compiling.discard)
 
     def _create_grammar(
         self, backend: StructuredOutputBackend, params: StructuredOutputsParams
@@ -100,9 +101,8 @@ class StructuredOutputManager:
 
         vLLM has no counterpart: its engine core repeats empty steps until the grammar is ready.
         """
-        self._compiling.difference_update([future for future in tuple(self._compiling) if future.done()])
-        if self._compiling:
-            wait(self._compiling, timeout=_MAX_WAIT, return_when=FIRST_COMPLETED)
+        if compiling := tuple(self._compiling):
+            wait(compiling, timeout=_MAX_WAIT, return_when=FIRST_COMPLETED)
 
     def grammar_bitmask(
         self, requests: dict[str, Request], structured_output_request_ids: list[str]
