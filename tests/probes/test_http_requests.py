@@ -1,16 +1,20 @@
 """HTTP requests: how each was answered, as OpenTelemetry's attributes, and the ids by which it is found."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
 from tests.probes.tracing import record
+from tests.server.process import Server
 from tracellm.probes.catalog.engine.http import ENTRIES
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
+from tracellm.trace.run_folder import RunFolder
 
 OPENAI = {"error": {"message": "max_tokens must be at least 1", "type": "BadRequestError", "param": None, "code": 400}}
 
@@ -155,3 +159,21 @@ def test_its_kind_in_otlp(tmp_path: Path) -> None:
     assert otlp.kind_number(span.attributes) == 2
     [line] = [line for file in (tmp_path / "trace").iterdir() for line in file.read_text().splitlines()]
     assert '"name":"GET /plain","kind":2,' in line
+
+
+def test_the_requests_within_it(tmp_path: Path) -> None:
+    """The span lists the ids of the engine's requests, those of a stream and of several outputs too."""
+    bodies: list[dict[str, Any]] = [{"stream": True}, {"stream": True, "n": 2, "seed": 0}, {"prompt": ["a", "b"]}]
+    with Server.start("--explain", "--out", str(tmp_path / "run")) as server:
+        for number, body in enumerate(bodies):
+            body = {"prompt": "Hello", "max_tokens": 2, **body}
+            headers = {"X-Request-Id": str(number)}
+            httpx.post(f"{server.url}/v1/completions", json=body, headers=headers, timeout=60).raise_for_status()
+        server.signal(signal.SIGTERM)
+        assert server.end()[0] == 0
+    spans = RunFolder.open(tmp_path / "run").trace.spans
+    assert [span.attributes[names.HTTP_REQUESTS] for span in spans if names.HTTP_METHOD in span.attributes] == [
+        ["cmpl-0-0"],
+        ["0_cmpl-1-0", "1_cmpl-1-0"],
+        ["cmpl-2-0", "cmpl-2-1"],
+    ]
