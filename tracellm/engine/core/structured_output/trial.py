@@ -57,7 +57,7 @@ def make_tokenizer(tokenizer: str, vocab_size: int, eos_token_id: int) -> LLToke
 
 
 def first_error(ll_tokenizer: LLTokenizer, trials: Sequence[Trial]) -> tuple[int, str] | None:
-    """Return the index of the first constraint that cannot be used, and llguidance's error, which may be empty."""
+    """Return the index of the first constraint that cannot be used, and llguidance's error."""
     for index, (grammar, is_regex) in enumerate(trials):
         matcher = LLMatcher(ll_tokenizer, grammar, log_level=0, limits=REGEX_LIMITS if is_regex else LIMITS)
         if not matcher.is_error():
