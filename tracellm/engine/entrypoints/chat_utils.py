@@ -128,7 +128,7 @@ def _parse_content(label: str, content: object, items: MultiModalItemTracker | N
         raise InvalidRequestError(f"{label} needs a `content` that is text, got {type(content).__name__}.")
     parts: list[dict[str, str]] = []
     for index, part in enumerate(content):
-        text = part.get(_TEXT_PARTS.get(str(part.get("type")), "")) if isinstance(part, Mapping) else None
+        text = part.get(_TEXT_PARTS.get(str(part.get("type")))) if isinstance(part, Mapping) else None
         if isinstance(text, str):
             parts.append({"type": "text", "text": text})
         elif items is None or not isinstance(part, Mapping):

@@ -108,8 +108,8 @@ class AsyncLLM(EngineClient):
         self.output_handler: asyncio.Task[None] | None = None
         self._mm_lock = asyncio.Lock()
         """Held while a thread processes images or sounds."""
-        self._grammar_executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="grammar-check")
-        """Threads that check grammars: one while the other waits for a process that tries a slow one."""
+        self._grammar_executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="grammar-check")
+        """Threads that check grammars, also while others wait for the process that tries slow ones."""
 
         config = self.model_config
         tokenizer = None if config.skip_tokenizer_init else get_tokenizer(config.tokenizer, config.truncation_side)

@@ -156,7 +156,7 @@ class Processor:
             )
 
     def validate_structured_output(self, params: SamplingParams) -> None:
-        """Compile the constraint, which may take a second, unless it was before. Raises `InvalidRequestError`."""
+        """Compile the constraint, which may take seconds, unless it was before. Raises `InvalidRequestError`."""
         constraint = params.structured_outputs
         if constraint is None or constraint.all_constraints_none():
             return

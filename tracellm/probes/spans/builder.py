@@ -35,6 +35,7 @@ Update = Sequence[Any]
 
 _LONGEST_TEXT = 16_384
 _MOST_UPDATES = 50_000  # of half a kilobyte each
+_MOST_UNDER_WAY = 65_536
 _HTTP_CALLS = ("FastAPI.__call__",)
 """Calls that list the requests submitted within them (catalog/engine/http.py)."""
 
@@ -260,7 +261,7 @@ class SpanBuilder:
         recording_ns, updates = self.recording_ns.get(call, 0), self.updates.of.get(call)
         facts, received = self.follow(number, call, parent, facts)
         if thread_number in self._submitted and site.defined in _HTTP_CALLS:
-            received |= dict.fromkeys(self._submitted.pop(thread_number))
+            received = dict.fromkeys(self._submitted.pop(thread_number)) | received
         span = self._span(call, site, parent, thread, start, end)
         if facts is not None:
             self._describe(site, facts, span.attributes)
@@ -362,8 +363,12 @@ class SpanBuilder:
             request_id, trace_id, span_id, request_parent = facts
             if call:
                 request_parent = self.ids.span_id(call)
-            if self._serves_http and self.threads.get(thread_number, MAIN_THREAD).trace_id is not None:
-                self._submitted.setdefault(thread_number, []).append(request_id)  # a stream's call ends after others
+                if self._serves_http and call >= self.first:
+                    self.forwarded.setdefault(call, []).append((_HTTP_CALLS, {request_id: None}))
+            if self._serves_http and thread_number:  # a stream ends after the calls that could forward it
+                self._submitted.setdefault(thread_number, []).append(request_id)
+                if len(self._submitted) > _MOST_UNDER_WAY:  # some were submitted after the end of their HTTP request
+                    del self._submitted[next(iter(self._submitted))]
             self.tracker.submitted(request_id, trace_id, span_id, request_parent, start + self.shift_ns)
         elif kind == USER_SPAN:
             self.open.pop(call, None)

@@ -10,6 +10,7 @@ vLLM: vllm/v1/structured_output/backend_guidance.py. Left out: rolling back.
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from copy import copy
@@ -60,7 +61,7 @@ _MAX_CHARACTERS = 2_000_000
 """Characters of a constraint; choices of that length compile in half a second."""
 _TOO_COMPLEX = (
     *("too many expressions constructed", "Too many items", "schema too large", "fuel exhausted"),
-    *("Current row has", "initial lexer configuration (grammar) too big"),
+    *("Current row has", "initial lexer configuration (grammar) too big", "Unable to determine if regex is empty"),
 )
 """Errors of llguidance that are about its limits."""
 _MAX_REMEMBERED = 1024
@@ -84,8 +85,8 @@ class GuidanceBackend(StructuredOutputBackend):
         settings = _ll_settings(tokenizer, vocab_size)
         self.ll_tokenizer = _make_ll_tokenizer(tokenizer, settings)
         self.trial_process = TrialProcess(settings)
-        self.valid: OrderedDict[bytes, None] = OrderedDict()
-        """Hashes of constraints that were checked, the last used ones last."""
+        self.checked: OrderedDict[bytes, str] = OrderedDict()
+        """Why constraints cannot be used, empty for those that can, by their hashes; the last used ones last."""
 
     def compile_grammar(self, params: StructuredOutputsParams) -> GuidanceGrammar:
         """Compile a constraint.
@@ -143,6 +144,7 @@ class GuidanceGrammar(StructuredOutputGrammar):
         return f"{self.name} cannot be followed any further: {_reason(self.ll_matcher.get_error())}"
 
 
+_lock = threading.Lock()
 _backends: WeakValueDictionary[tuple[str, int], GuidanceBackend] = WeakValueDictionary()
 
 
@@ -152,9 +154,10 @@ def get_guidance_backend(tokenizer: PreTrainedTokenizerFast, vocab_size: int) ->
     Both halves of an engine in one process share it. For a large vocabulary it takes seconds and some hundred MB.
     """
     key = tokenizer.backend_tokenizer.to_str(), vocab_size
-    backend = _backends.get(key)
-    if backend is None:
-        backend = _backends[key] = GuidanceBackend(tokenizer, vocab_size)
+    with _lock:
+        backend = _backends.get(key)
+        if backend is None:
+            backend = _backends[key] = GuidanceBackend(tokenizer, vocab_size)
     return backend
 
 
@@ -213,12 +216,13 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
         if (length := len(key[1])) > _MAX_CHARACTERS:
             raise ValueError(f"it has {length:,} characters, and at most {_MAX_CHARACTERS:,} are possible.")
         digest = sha256(repr((*key, [getattr(params, name) for name in _JSON_OPTIONS])).encode()).digest()
-        if digest not in backend.valid:
-            _try(params, key, backend)
-        backend.valid[digest] = None
-        backend.valid.move_to_end(digest)
-        if len(backend.valid) > _MAX_REMEMBERED:
-            backend.valid.popitem(last=False)
+        if (reason := backend.checked.pop(digest, None)) is None:
+            reason = _try(params, key, backend)
+        backend.checked[digest] = reason
+        if len(backend.checked) > _MAX_REMEMBERED:
+            backend.checked.popitem(last=False)
+        if reason:
+            raise ValueError(reason)
     except (ValueError, TypeError, RecursionError) as error:
         reason = _reason(str(error))
         raise InvalidRequestError(f"SamplingParams: `structured_outputs.{option}` cannot be used: {reason}") from None
@@ -234,17 +238,26 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
         raise ValueError("False asks for nothing; use True, or leave it out.")
 
 
-def _try(params: StructuredOutputsParams, key: StructuredOutputKey, backend: GuidanceBackend) -> None:
-    """Raise a ValueError if no first token is possible, or compiling takes more than the limits allow."""
+def _try(params: StructuredOutputsParams, key: StructuredOutputKey, backend: GuidanceBackend) -> str:
+    """Return why no first token is possible, or why compiling takes more than the limits allow; empty if neither.
+
+    Raises:
+        ValueError: the constraint is malformed.
+    """
     trials = {key[1]: (serialize_guidance_grammar(params, key), _is_regex(key[0]))}
-    schemas = [one for schema in _schemas(key) for one in subschemas(_json_schema(schema, params))]
+    schemas = [one for schema in _schemas(key) for one in subschemas(schema)]
+    closed_schemas = [one for schema in _schemas(key) for one in subschemas(_json_schema(schema, params))]
     # A lexer gets to the patterns of a schema only after some tokens.
-    trials |= {pattern: (llguidance.grammar_from("regex", pattern), True) for pattern in _repeating_patterns(schemas)}
-    is_bounded = has_bounded_time(schemas) and not (key[0] is StructuredOutputOptions.GRAMMAR and "&" in key[1])
+    for pattern in _repeating_patterns(closed_schemas):
+        trials[pattern] = llguidance.grammar_from("regex", pattern), True
+    may_embed = key[0] is StructuredOutputOptions.GRAMMAR and any(sign in key[1] for sign in "&%")  # `%json`
+    is_bounded = has_bounded_time(schemas) and params.whitespace_pattern is None and not may_embed
     tried = list(trials.values())
-    found = first_error(backend.ll_tokenizer, tried) if is_bounded else backend.trial_process.first_error(tried)
-    if found is not None:
-        raise ValueError(f"{_reason(found[1])} Got {_shorten(list(trials)[found[0]])}.")
+    try:
+        found = first_error(backend.ll_tokenizer, tried) if is_bounded else backend.trial_process.first_error(tried)
+    except ValueError as error:
+        return str(error)
+    return "" if found is None else f"{_reason(found[1])} Got {_shorten(list(trials)[found[0]])}."
 
 
 def _schemas(key: StructuredOutputKey) -> list[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -33,22 +34,30 @@ REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000, initi
 _MAX_SECONDS = 3
 """Seconds of processor time for a constraint."""
 _MAX_BYTES = 1 << 29
-"""Memory that a trial may take beyond the tokenizer's, in bytes."""
+"""Memory that the process may take beyond the tokenizer's, in bytes."""
 _BOUNDED = {
-    *("$defs", "$id", "$ref", "$schema", "additionalProperties", "anyOf", "const", "default", "definitions"),
+    *("$defs", "$ref", "$schema", "additionalProperties", "anyOf", "const", "default", "definitions"),
     *("description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems"),
     *("maxLength", "maximum", "minItems", "minLength", "minimum", "oneOf", "prefixItems", "properties", "required"),
-    *("title", "type", "x-guidance"),
+    *("title", "type"),
 }
 """Keywords of JSON schemas that compile in a time about proportional to their length."""
+
+_DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+")
+"""References to schemas that are found as such; llguidance follows others, into a `default` too."""
+_EXCEEDED = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGKILL)
+"""Exit codes of the process at a limit: of time, of memory, and of the system's memory."""
 
 Trial = tuple[str, bool]
 """A constraint in llguidance's notation, and whether the limits for regular expressions apply."""
 
 
 def has_bounded_time(schemas: Iterable[dict[str, Any]]) -> bool:
-    """Return whether JSON schemas have only keywords that compile in a time about proportional to their length."""
-    return all(schema.keys() <= _BOUNDED for schema in schemas)
+    """Return whether JSON schemas, with those within them, compile in a time about proportional to their length."""
+    return all(
+        schema.keys() <= _BOUNDED and ("$ref" not in schema or _DEFINITION.fullmatch(str(schema["$ref"])))
+        for schema in schemas
+    )
 
 
 def make_tokenizer(tokenizer: str, vocab_size: int, eos_token_id: int) -> LLTokenizer:
@@ -86,14 +95,20 @@ class TrialProcess:
 
         Raises:
             ValueError: a trial exceeded its limits.
+            RuntimeError: the process has failed.
         """
         with self._lock:
             if self._process is None:
                 self._process = self._start()
-            answer = _exchange(self._process, trials)
+            try:
+                answer = _exchange(self._process, trials)
+            except BaseException:  # such as Ctrl-C: the answer would be taken for that of the next trials
+                self._end()
+                raise
             if not answer:
-                self._process.communicate()
-                self._process = None
+                exit_code = self._end()
+                if exit_code not in _EXCEEDED:
+                    raise RuntimeError(f"The process that tries constraints has ended with exit code {exit_code}.")
                 raise ValueError(
                     f"it is too complex: to compile it takes more than {_MAX_SECONDS} seconds of processor time or "
                     f"{_MAX_BYTES >> 20} MiB."
@@ -110,10 +125,18 @@ class TrialProcess:
             text=True,
             process_group=0,  # Ctrl-C is for this process
         )
-        weakref.finalize(self, _end, process)
+        self._finalizer = weakref.finalize(self, _end, process)
         with suppress(BrokenPipeError):
             _send(process, self._tokenizer)
         return process
+
+    def _end(self) -> int:
+        """End the process, and return its exit code."""
+        assert self._process is not None
+        process, self._process = self._process, None
+        self._finalizer.detach()
+        _end(process)
+        return process.returncode
 
 
 def _exchange(process: subprocess.Popen[str], trials: Sequence[Trial]) -> str:
@@ -148,21 +171,29 @@ def _main() -> None:
     _limit_memory()
     for trials in lines:
         _limit_time()
-        sys.stdout.write(json.dumps(first_error(ll_tokenizer, trials)) + "\n")
+        try:
+            found = first_error(ll_tokenizer, trials)
+        except MemoryError:
+            os.abort()  # as in Rust
+        sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
 
 def _limit_memory() -> None:
-    with suppress(OSError):  # Linux has the file, and enforces the limit
+    with suppress(FileNotFoundError):  # Linux has the file, and enforces the limit
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used + _MAX_BYTES, resource.RLIM_INFINITY))
+        _limit(resource.RLIMIT_AS, used + _MAX_BYTES)
 
 
 def _limit_time() -> None:
     """Have the system end this process when it has used the time for a trial from now on."""
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-    end = int(time.process_time()) + 1 + _MAX_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + _MAX_SECONDS)
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 if __name__ == "__main__":

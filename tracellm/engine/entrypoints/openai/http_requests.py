@@ -165,7 +165,7 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
     length, more = 0, True
     while more and not is_too_large:
         try:
-            async with asyncio.timeout(timeout):  # without a task of its own, as `wait_for` has until Python 3.12
+            async with asyncio.timeout(timeout):  # without a task of its own, as `wait_for` has before Python 3.12
                 message = await raw_request.receive()
         except TimeoutError:
             raise HttpError(

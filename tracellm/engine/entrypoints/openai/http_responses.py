@@ -264,7 +264,7 @@ async def _run_while_connected(work: Coroutine[Any, Any, Any], receive: Receive)
                 return True, await work
             finally:
                 watching.cancel()
-    except TimeoutError:
+    except Exception:  # TimeoutError, or what the cancelled work raised instead
         if connection.expired():
             return False, None
         raise

@@ -246,9 +246,10 @@ def _onednn_linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tens
 
 
 def _rows_of_kernel(rows: int) -> int:
-    """Return the number of rows of the kernel for so many: the same up to 16, then eight numbers from 2^n to 2^(n+1).
+    """Return the number of rows of the kernel for so many.
 
-    They are multiples of 16, the rows of an AMX tile.
+    It is the same up to 16, the rows of an AMX tile; then a multiple of 16, of which at most eight are from 2^n to
+    2^(n+1).
     """
     step = max(_TILE_ROWS, 1 << (rows - 1).bit_length() >> 4)
     return rows if rows <= _TILE_ROWS else -(-rows // step) * step

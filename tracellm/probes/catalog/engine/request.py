@@ -84,10 +84,9 @@ def assign_request_span(args: tuple[Any, ...], kwargs: dict[str, Any], header: s
     span_id = state.ids.request_span()
     request.trace_headers = {**headers, header: write(trace_id, span_id)}
     if state.append is not None:
-        now = state.clock()
-        state.append(
-            (SUBMITTED, call, 0, thread.number, now, now, (request.request_id, trace_id, span_id, parent), None)
-        )
+        now, number = state.clock(), thread.number if scope is not None and scope.request else 0
+        facts = (request.request_id, trace_id, span_id, parent)
+        state.append((SUBMITTED, call, 0, number, now, now, facts, None))
 
 
 def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
