@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 import weakref
 from concurrent.futures import FIRST_COMPLETED
 from concurrent.futures import wait as futures_wait
@@ -91,10 +90,12 @@ def test_compiled_grammars_are_not_kept(llm, held_back):
     engine.add_request("gone", "a", CONSTRAINED)
     engine.abort_request(["gone"])
     engine.step()
-    assert len(core.structured_output_manager._compiling) == 1
+    [compiling] = core.structured_output_manager._compiling
+    compiled = threading.Event()
+    compiling.add_done_callback(lambda _: compiled.set())  # called after those added before
     may_finish.set()
-    while core.structured_output_manager._compiling:
-        time.sleep(0.001)
+    assert compiled.wait(60)
+    assert not core.structured_output_manager._compiling
     assert not engine.has_unfinished_requests()
 
 

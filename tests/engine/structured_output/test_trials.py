@@ -12,17 +12,33 @@ import pytest
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.core.structured_output import trial
+from tracellm.engine.core.structured_output.backend_guidance import GuidanceBackend, validate_guidance_grammar
 from tracellm.engine.core.structured_output.trial import TrialProcess
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
-FAST: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": ["b"]}}, "required": ["a"]}
 PATTERN: dict[str, Any] = {"type": "string", "pattern": "^ab$"}
 SLOW: dict[str, dict[str, Any]] = {
     "multipleOf": {"type": "integer", "multipleOf": 1_000_003},
     "patternProperties": {"type": "object", "patternProperties": {f"^p{i}$": {} for i in range(2000)}},
     "allOf": {"allOf": [{"type": "string", "pattern": f".*a{i}.*"} for i in range(20)]},
-    "default": {"$ref": "#/default", "default": {"type": "integer", "multipleOf": 1_000_003}},
 }
+BOUNDED: list[dict[str, Any]] = [
+    {"json": {"type": "object", "properties": {"a": {"enum": ["b"]}}, "required": ["a"]}},
+    {"json": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}}},
+    {"json_object": True},
+    {"choice": ["a", "b"]},
+    {"regex": "a%&"},
+    {"grammar": 'start: "a"'},
+]
+UNBOUNDED: list[dict[str, Any]] = [
+    {"json": {"anyOf": [PATTERN, {"type": "integer"}]}},
+    {"json": {"$ref": "#/default", "default": {"type": "integer"}}},
+    {"json": {"$ref": "#/$defs/a/examples/0", "$defs": {"a": {"examples": [{"type": "integer"}]}}}},
+    {"json": {"type": "integer"}, "whitespace_pattern": " "},
+    {"grammar": 'start: %json {"type": "integer"}'},
+    {"grammar": "start: A\nA: /a+/ & /aa/"},
+]
+"""Constraints that hold, or may hold, what takes too long."""
 
 
 def generate(llm: LLM, schema: dict[str, Any]) -> str:
@@ -43,28 +59,24 @@ def test_a_constraint_that_takes_too_long_is_refused(llm: LLM, name: str) -> Non
     assert generate(llm, {**PATTERN, "title": name}) == '"ab"'
 
 
-def test_a_schema_in_a_grammar(llm: LLM) -> None:
-    """The schema that a grammar embeds has the limits too."""
-    grammar = 'start: %json {"type": "integer", "multipleOf": 1000003}'
-    params = SamplingParams(structured_outputs=StructuredOutputsParams(grammar=grammar))
-    with pytest.raises(InvalidRequestError, match="takes more than 3 seconds"):
-        llm.generate("Hello", params, use_tqdm=False)
-
-
-def test_constraints_of_bounded_time_need_no_process(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schema of plain keywords is tried in the same process, and one with a pattern in another."""
+@pytest.mark.parametrize(
+    ("constraints", "is_bounded"), [(BOUNDED, True), (UNBOUNDED, False)], ids=["bounded", "unbounded"]
+)
+def test_which_constraints_need_a_process(
+    llm: LLM, constraints: list[dict[str, Any]], is_bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constraint of bounded time is tried in the same process, and one that may take long in another."""
     tried = []
-    monkeypatch.setattr(TrialProcess, "first_error", lambda self, trials: tried.append(len(trials)))
-    generate(llm, {**FAST, "title": "another"})
-    assert tried == []
-    generate(llm, {**PATTERN, "title": "another"})
-    assert tried == [1]
+    monkeypatch.setattr(TrialProcess, "first_error", lambda self, trials: tried.append(trials))
+    backend = GuidanceBackend(llm.get_tokenizer(), 320)
+    for count, constraint in enumerate(constraints, 1):
+        validate_guidance_grammar(StructuredOutputsParams(**constraint), backend)
+        assert len(tried) == (0 if is_bounded else count), constraint
 
 
-@pytest.fixture
-def trial_process(qwen2_checkpoint: Path) -> TrialProcess:
-    """A process that was not started yet."""
-    return TrialProcess(((qwen2_checkpoint / "tokenizer.json").read_text(), 320, 0))
+def make_process(checkpoint: Path) -> TrialProcess:
+    """Return a process that is not started yet."""
+    return TrialProcess(((checkpoint / "tokenizer.json").read_text(), 320, 0))
 
 
 def regexes(*patterns: str) -> list[tuple[str, bool]]:
@@ -72,35 +84,36 @@ def regexes(*patterns: str) -> list[tuple[str, bool]]:
     return [(llguidance.grammar_from("regex", pattern), True) for pattern in patterns]
 
 
-def test_the_process_ends_with_its_owner(trial_process: TrialProcess) -> None:
-    """The process answers one trial after the other, and can be ended."""
-    assert trial_process.first_error(regexes("a+")) is None
-    found = trial_process.first_error(regexes("a", "b", "("))
+def test_the_process_ends_with_its_owner(qwen2_checkpoint: Path) -> None:
+    """The process answers one trial after the other, and is gone when its owner is."""
+    process = make_process(qwen2_checkpoint)
+    assert process.first_error(regexes("a+")) is None
+    found = process.first_error(regexes("a", "b", "("))
     assert found is not None
     assert found[0] == 2
-    assert trial_process._process is not None
-    pid = trial_process._process.pid
-    trial_process._finalizer()  # as when the owner is collected
+    assert process._process is not None
+    pid = process._process.pid
+    del process
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_an_interrupted_trial(trial_process: TrialProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_trial(qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C the next trial has its own answer, not that of the interrupted one."""
 
     def interrupt(process: subprocess.Popen[str], trials: Sequence[trial.Trial]) -> str:
         trial._send(process, trials)
         raise KeyboardInterrupt
 
+    process = make_process(qwen2_checkpoint)
     with monkeypatch.context() as patch:
         patch.setattr(trial, "_exchange", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            trial_process.first_error(regexes("("))
-    assert trial_process.first_error(regexes("a")) is None
+            process.first_error(regexes("("))
+    assert process.first_error(regexes("a")) is None
 
 
-def test_a_process_that_fails(trial_process: TrialProcess) -> None:
+def test_a_process_that_fails() -> None:
     """A failure of the process itself is not blamed on the constraint."""
-    trial_process._tokenizer = ("{", 320, 0)
     with pytest.raises(RuntimeError, match="has ended with exit code 1"):
-        trial_process.first_error(regexes("a"))
+        TrialProcess(("{", 320, 0)).first_error(regexes("a"))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
 from copy import copy
 from functools import partial
 from hashlib import sha256
@@ -43,7 +42,6 @@ from tracellm.engine.core.structured_output.trial import (
     TrialProcess,
     first_error,
     has_bounded_time,
-    make_tokenizer,
 )
 
 if TYPE_CHECKING:
@@ -175,7 +173,7 @@ def _ll_settings(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> tuple[s
 
 def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, settings: tuple[str, int, int]) -> LLTokenizer:
     try:
-        ll_tokenizer = make_tokenizer(*settings)
+        ll_tokenizer = LLTokenizer(*settings)
     except ValueError as error:
         reason = str(error).split(": Some(")[0]
     else:
@@ -245,13 +243,16 @@ def _try(params: StructuredOutputsParams, key: StructuredOutputKey, backend: Gui
         ValueError: the constraint is malformed.
     """
     trials = {key[1]: (serialize_guidance_grammar(params, key), _is_regex(key[0]))}
-    schemas = [one for schema in _schemas(key) for one in subschemas(schema)]
-    closed_schemas = [one for schema in _schemas(key) for one in subschemas(_json_schema(schema, params))]
-    # A lexer gets to the patterns of a schema only after some tokens.
-    for pattern in _repeating_patterns(closed_schemas):
-        trials[pattern] = llguidance.grammar_from("regex", pattern), True
+    schemas = _schemas(key)
     may_embed = key[0] is StructuredOutputOptions.GRAMMAR and any(sign in key[1] for sign in "&%")  # `%json`
-    is_bounded = has_bounded_time(schemas) and params.whitespace_pattern is None and not may_embed
+    is_bounded = (
+        has_bounded_time(one for schema in schemas for one in subschemas(schema))
+        and params.whitespace_pattern is None
+        and not may_embed
+    )
+    if not is_bounded:  # a lexer gets to the patterns of a schema only after some tokens
+        for pattern in _repeating_patterns(schemas, params):
+            trials[pattern] = llguidance.grammar_from("regex", pattern), True
     tried = list(trials.values())
     try:
         found = first_error(backend.ll_tokenizer, tried) if is_bounded else backend.trial_process.first_error(tried)
@@ -269,10 +270,10 @@ def _schemas(key: StructuredOutputKey) -> list[Any]:
     return []
 
 
-def _repeating_patterns(schemas: Iterable[dict[str, Any]]) -> list[str]:
+def _repeating_patterns(schemas: list[Any], params: StructuredOutputsParams) -> list[str]:
     """Return the patterns of JSON schemas that repeat a part."""
     patterns: dict[Any, None] = {}
-    for one in schemas:
+    for one in (one for schema in schemas for one in subschemas(_json_schema(schema, params))):
         named = one.get("patternProperties")
         patterns |= dict.fromkeys([one.get("pattern"), *(named if isinstance(named, dict) else ())])
     return [pattern for pattern in patterns if isinstance(pattern, str) and "{" in pattern]

@@ -26,9 +26,10 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-__all__ = ["LIMITS", "REGEX_LIMITS", "Trial", "TrialProcess", "first_error", "has_bounded_time", "make_tokenizer"]
+__all__ = ["LIMITS", "REGEX_LIMITS", "Trial", "TrialProcess", "first_error", "has_bounded_time"]
 
-LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000)  # errors without the parser's state
+LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000)
+"""Limits for JSON schemas: four items for each property of an object. Errors come without the parser's state."""
 REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000, initial_lexer_fuel=100_000)
 """Limits for regular expressions and grammars: `(a{1000}){1000}` would take seconds, for each token again."""
 _MAX_SECONDS = 3
@@ -58,11 +59,6 @@ def has_bounded_time(schemas: Iterable[dict[str, Any]]) -> bool:
         schema.keys() <= _BOUNDED and ("$ref" not in schema or _DEFINITION.fullmatch(str(schema["$ref"])))
         for schema in schemas
     )
-
-
-def make_tokenizer(tokenizer: str, vocab_size: int, eos_token_id: int) -> LLTokenizer:
-    """Return llguidance's tokenizer for a tokenizer.json, a number of logits, and an end-of-sequence token."""
-    return LLTokenizer(tokenizer, n_vocab=vocab_size, eos_token=eos_token_id)
 
 
 def first_error(ll_tokenizer: LLTokenizer, trials: Sequence[Trial]) -> tuple[int, str] | None:
@@ -167,7 +163,7 @@ def _main() -> None:
     """Answer trials until the other end of the pipe is closed."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     lines: Iterator[Any] = map(json.loads, sys.stdin)
-    ll_tokenizer = make_tokenizer(*next(lines))
+    ll_tokenizer = LLTokenizer(*next(lines))
     _limit_memory()
     for trials in lines:
         _limit_time()
