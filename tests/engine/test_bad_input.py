@@ -284,6 +284,6 @@ def test_a_bad_chat_is_refused(llm, content, arguments, message):
 
 def test_of_several_conversations_the_bad_one_is_named(llm):
     """The message numbers the conversation, then its message."""
-    good, bad = {"role": "user", "content": "x"}, {"role": "user"}
+    good, bad = {"role": "user", "content": "x"}, {"role": "user", "content": None}
     with pytest.raises(InvalidRequestError, match=r"^conversations\[1\]: messages\[1\] needs a `content`"):
         llm.chat([[good], [good, bad]], GREEDY)

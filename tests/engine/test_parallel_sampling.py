@@ -151,9 +151,9 @@ def test_ids_in_use_are_refused(llm):
     engine.add_request("1_x", PROMPT, drawn())
     for n in (1, 2):
         engine.add_request("y", PROMPT, drawn(n=2)) if n == 1 else None
-        with pytest.raises(InvalidRequestError, match="'y' is running"):
+        with pytest.raises(InvalidRequestError, match="Request id y already running"):
             engine.add_request("y", PROMPT, drawn(n=n))
-    with pytest.raises(InvalidRequestError, match="'x' is running"):
+    with pytest.raises(InvalidRequestError, match="Request id x already running"):
         engine.add_request("x", PROMPT, drawn(n=2))  # its second child would be 1_x
     assert sorted(engine.output_processor.request_states) == ["0_y", "1_x", "1_y"]
     assert sorted(engine.output_processor.parent_requests) == ["y"]
