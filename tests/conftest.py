@@ -6,6 +6,7 @@
 import compileall
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -59,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     leads_workers = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
     if config.option.markexpr == "gpu" or leads_workers or find_spec("triton") is None:
         return
+    if "triton" in sys.modules:
+        raise pytest.UsageError("A conftest.py imports triton; import it in fixtures, after TRITON_INTERPRET is set.")
     with pytest.MonkeyPatch.context() as patch:  # for the import only, not for the tests' processes
         patch.setenv("TRITON_INTERPRET", "1")
         import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and must find the same)
