@@ -16,7 +16,7 @@ from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.entrypoints.openai.api_server import build_app, init_app_state
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = "tiny-random-qwen2"
 """The model of the recordings of a real vLLM."""

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.server.app import CHAT, COMPLETIONS, HELLO, App, events
+from tests.server.app import CHAT, COMPLETIONS, HELLO, RESPONSES, App, events
 from tests.server.fake import FakeEngine
 from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
 
@@ -146,7 +146,8 @@ FIELDS = [
     ({"guided_regex": "a", "guided_choice": ["b"]}, None, "one kind of structured outputs constraint"),
     ({"guided_json": {}, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
      "response_format", "keep one of them"),
-    ({"guided_regex": "("}, None, "unclosed group"),
+    ({"guided_regex": "("}, "guided_regex", "unclosed group"),
+    ({"structured_outputs": {"regex": "("}}, "structured_outputs", "unclosed group"),
     ({"stream": True, "top_p": 2}, "top_p", "(0, 1]"),
     ({"stream": True, "prompt": "word " * 200}, None, "maximum context length"),
 ]  # fmt: skip
@@ -184,6 +185,38 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
 def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], expected: str) -> None:
     """A bad conversation is a 400 that names the message or the field."""
     assert expected in error_of(app.post(CHAT, {"messages": HELLO, **fields}), 400)["message"]
+
+
+BAD_SCHEMA = {"type": "object", "properties": 3}
+FORCED = {
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": BAD_SCHEMA}}],
+    "tool_choice": "required",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        (CHAT, {"max_tokens": 0}, "max_tokens"),
+        (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens"),
+        (CHAT, {"structured_outputs": {"json": BAD_SCHEMA}}, "structured_outputs"),
+        (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": BAD_SCHEMA}}},
+         "response_format"),
+        (CHAT, FORCED, "tools"),
+        (RESPONSES, {"include": ["message.output_text.logprobs"], "top_logprobs": 21}, "top_logprobs"),
+        (RESPONSES, {"max_output_tokens": 0}, "max_output_tokens"),
+        (RESPONSES, {"structured_outputs": {"json": BAD_SCHEMA}}, "structured_outputs"),
+        (RESPONSES, {"text": {"format": {"type": "json_schema", "name": "a", "schema": BAD_SCHEMA}}}, "text"),
+        (RESPONSES, FORCED | {"tools": [{"type": "function", "name": "f", "parameters": BAD_SCHEMA}]}, "tools"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_error_names_a_field_of_the_request(app: App, path: str, fields: dict[str, Any], param: str) -> None:
+    """The field is the caller's, also where the sampling parameter has another name; a message then says both."""
+    error = error_of(app.post(path, {("input" if path == RESPONSES else "messages"): HELLO, **fields}), 400)
+    assert error["param"] == param
+    assert param in error["message"]
 
 
 def test_a_null_template_is_no_template(runner: asyncio.Runner, engine: FakeEngine) -> None:

@@ -58,7 +58,7 @@ _ERROR_TYPES = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
 }
-_PARAMETER = re.compile(r"(?:^|: )`(\w+)`|^'?(\w+)'?(?: must be|=| or )")
+_PARAMETER = re.compile(r"(?:^|: )`(\w+)(?:\.\w+)*`|^'?(\w+)'?(?: must be|=| or )")
 _INVALID = "Bad Request"
 """vLLM's type for a body that does not have the form of a request. A request with a bad value has another."""
 _MAX_FIELD_ERRORS = 3

@@ -80,7 +80,7 @@ class ParserChoice:
             )
         if not request.tools or request.tool_choice == "none":
             return None
-        if request.named_tool is not None or request.tool_choice == "required":
+        if request.requires_call:
             from tracellm.engine.entrypoints.openai.tool_parsers import forced_tool_parser as forced
 
             if request.named_tool is None:

@@ -62,6 +62,7 @@ _MAX_STRINGS = 1024
 """Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
 _INT64_LIMIT = 2**63
 _GUIDED = ("json", "regex", "choice", "grammar", "whitespace_pattern")
+_FORMATS = ("response_format", "structural_tag", *(f"guided_{name}" for name in _GUIDED))
 
 
 class _FailFast(FailFast):
@@ -348,9 +349,14 @@ class SamplingRequest(OpenAIBaseModel):
 
     def constrain_to(self, schema: dict[str, Any]) -> None:
         """Replace all format fields by a JSON schema, with at most one space between its parts."""
-        for name in ("response_format", "structural_tag", *(f"guided_{name}" for name in _GUIDED)):
+        for name in _FORMATS:
             setattr(self, name, None)
         self.structured_outputs = {"json": schema, "whitespace_pattern": " ?"}
+
+    def field_of(self, param: str) -> str:
+        """Return the field of the request that gives a sampling parameter its value, for messages."""
+        formats = _FORMATS if param == "structured_outputs" else ()
+        return next((name for name in formats if getattr(self, name) is not None), param)
 
     def to_beam_search_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> BeamSearchParams:
         """Convert these fields to the parameters of a beam search.
@@ -504,6 +510,22 @@ class ChatCompletionRequest(SamplingRequest):
     def named_tool(self) -> str | None:
         """Name of the function that `tool_choice` requires, or None."""
         return str(self.tool_choice["function"]["name"]) if isinstance(self.tool_choice, dict) else None
+
+    @property
+    def requires_call(self) -> bool:
+        """Whether the output is constrained to a tool call."""
+        return self.tool_choice == "required" or self.named_tool is not None
+
+    def field_of(self, param: str) -> str:
+        """Return the field of the request that gives a sampling parameter its value, for messages."""
+        match param:
+            case "logprobs":
+                return "top_logprobs"
+            case "max_tokens" if self.max_completion_tokens is not None:
+                return "max_completion_tokens"
+            case "structured_outputs" if self.requires_call:
+                return "tools"
+        return super().field_of(param)
 
     def to_sampling_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> SamplingParams:
         """Convert the request to sampling parameters; `echo` adds log probabilities of the prompt."""

@@ -102,7 +102,7 @@ class OpenAIServingChat(OpenAIServing):
                 return self.chat_completion_stream_generator(*arguments)
             return await self.chat_completion_full_generator(*arguments)
         except ValueError as error:
-            return self._error_response(error)
+            return self._error_response(error, request)
 
     def get_chat_request_role(self, request: ChatCompletionRequest) -> str:
         """Return the role of the response: the last message's role when that message is continued."""

@@ -78,13 +78,13 @@ class OpenAIServingCompletion(OpenAIServing):
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
         except ValueError as error:
-            return self._error_response(error)
+            return self._error_response(error, request)
         if request.stream and not request.use_beam_search:
             return self.completion_stream_generator(request, engine_prompts, result_generator, request_id, tokenizer)
         try:
             results = {index: result async for index, result in result_generator}
         except ValueError as error:
-            return self._error_response(error)
+            return self._error_response(error, request)
         ordered_results = [results[index] for index in range(len(engine_prompts))]
         response = self.request_output_to_completion_response(
             ordered_results, engine_prompts, request, request_id, tokenizer

@@ -46,6 +46,7 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from tracellm.engine.entrypoints.openai.responses.protocol import ResponsesRequest
     from tracellm.engine.entrypoints.pooling.protocol import EmbeddingChatRequest
     from tracellm.engine.pool.pooling_params import PoolingParams
 
@@ -89,11 +90,21 @@ class OpenAIServing:
 
     # -- errors -------------------------------------------------------------------------------------------------------
 
-    def _error_response(self, error: ValueError) -> ErrorResponse:
-        """Return the error response, but raise an EngineDeadError again: it ends the server."""
+    def _error_response(
+        self, error: ValueError, request: SamplingRequest | ResponsesRequest | None = None
+    ) -> ErrorResponse:
+        """Return the error response, which names a field of `request` rather than a sampling parameter.
+
+        Raises:
+            EngineDeadError: The error is one, and the server ends.
+        """
         if isinstance(error, EngineDeadError):
             raise error
-        return error_response(error)
+        response = error_response(error)
+        if request is not None and (param := response.error.param) and (field := request.field_of(param)) != param:
+            response.error.param = field
+            response.error.message += f" (It is `{field}`.)"
+        return response
 
     def create_streaming_error_response(self, error: Exception) -> str:
         """Return an error as an event, for a stream whose status has been sent."""

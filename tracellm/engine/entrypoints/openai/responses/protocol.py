@@ -201,6 +201,19 @@ class ResponsesRequest(OpenAIBaseModel):
         """Return whether the response has log probabilities of its text."""
         return "message.output_text.logprobs" in (self.include or ())
 
+    def field_of(self, param: str) -> str:
+        """Return the field of the request that gives a sampling parameter its value, for messages."""
+        match param:
+            case "max_tokens":
+                return "max_output_tokens"
+            case "logprobs":
+                return "top_logprobs"
+            case "structured_outputs" if self.tools and self.tool_choice not in ("none", "auto"):
+                return "tools"
+            case "structured_outputs" if self._response_format() is not None:
+                return "text"
+        return param
+
     def to_chat_request(self, messages: list[dict[str, Any]]) -> ChatCompletionRequest:
         """Return the chat request with the same parameters, for a conversation.
 
@@ -212,9 +225,7 @@ class ResponsesRequest(OpenAIBaseModel):
         if self.is_include_output_logprobs():
             num_top = self.top_logprobs or 0
             if num_top < -1:
-                raise InvalidRequestError(
-                    f"logprobs must be non-negative or -1, got {num_top}. (It is `top_logprobs`.)"
-                )
+                raise InvalidRequestError(f"logprobs must be non-negative or -1, got {num_top}.")
             fields |= {"logprobs": True, "top_logprobs": num_top}
         if self.tools:
             fields |= {"tools": [_chat_tool(tool) for tool in self.tools], "tool_choice": self._chat_tool_choice()}

@@ -130,7 +130,7 @@ class OpenAIServingResponses(OpenAIServing):
                 return self.responses_stream_generator(work, result_generator)
             return await self.responses_full_generator(work, result_generator)
         except ValueError as error:
-            return self._error_response(error)
+            return self._error_response(error, request)
 
     def _check_request(self, request: ResponsesRequest) -> ErrorResponse | None:
         """Return an error for what no response can have."""
