@@ -5,10 +5,12 @@ import io
 import pytest
 
 from tests.report.synthetic import a_run
+from tests.report.two_runs import folder_of
 from tracellm.report.calltree import calltree
 from tracellm.report.console import Console
 from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.sequence import sequence
+from tracellm.report.diff import diff_text
 from tracellm.report.facts.http_requests import http_requests
 from tracellm.report.html.answer_view import answer_view
 from tracellm.report.html.data import run_data
@@ -104,6 +106,24 @@ def test_refused_requests_beyond_a_limit(trace: Trace, monkeypatch: pytest.Monke
     monkeypatch.setattr("tracellm.report.html.data.MOST_REFUSED", 3)
     data = run_data(trace)
     assert (len(data["refused"]), data["moreRefused"]) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("lang", "sentence", "label"),
+    [("en", "; A refused 12 requests.", "refused requests"), ("zh", "；A 拒绝了 12 个请求。", "被拒绝的请求")],
+)
+def test_refused_requests_of_two_runs(trace: Trace, lang: str, sentence: str, label: str) -> None:
+    """A comparison counts refused requests by path and answer; if they are the same, it only names them."""
+    served, all_well = folder_of(trace), folder_of(Trace(a_run()))
+    text = diff_text(served, all_well, lang=lang, width=200)
+    assert text.splitlines()[0].endswith(sentence)
+    assert "11 × POST /v1/completions → 400 BadRequestError" in text
+    assert "1 × POST /v1/completions → 404 NotFoundError" in text
+    text = diff_text(served, served, lang=lang, width=200)
+    assert label in text
+    assert sentence not in text
+    assert "×" not in text
+    assert label not in diff_text(all_well, all_well, lang=lang, width=200)
 
 
 def test_refused_requests_on_the_page(trace: Trace) -> None:

@@ -1,8 +1,10 @@
 """Facts of two runs: the rows in which they differ, and the names of those that are the same."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracellm.report.facts.http_requests import refused
 from tracellm.report.facts.startup import client_choice, engine_config, model_load
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
@@ -14,6 +16,7 @@ __all__ = ["process_names", "runs_alike", "runs_part"]
 
 _LONGEST = 300
 _MOST_THREADS = 12
+_MOST_REFUSALS = 12
 
 _Cell = list[str]
 
@@ -135,6 +138,15 @@ def _text(run: RunFolder, lang: str) -> _Cell:
     return [text(lang, "diff.runs.text_yes" if recorded else "diff.runs.text_no")]
 
 
+def _refused(run: RunFolder, lang: str) -> _Cell:
+    """Return the number of refused HTTP requests by path and answer, the most frequent first."""
+    counts = Counter((http.title, http.answer) for http in refused(run.trace))
+    return [
+        _shown(text(lang, "diff.runs.refusals", n=count, request=visible(title), answer=visible(answer)))
+        for (title, answer), count in counts.most_common(_MOST_REFUSALS)
+    ]
+
+
 def _config(run: RunFolder) -> dict[str, str]:
     return {setting.name: setting.value for setting in engine_config(run.trace.spans)}
 
@@ -157,6 +169,7 @@ _ROWS: dict[str, Callable[[RunFolder, str], _Cell]] = {
     "model": _model,
     "host": _host,
     "text": _text,
+    "refused": _refused,
 }
 """Facts of a run, by their names in the texts; empty if not recorded."""
 

@@ -3,6 +3,7 @@
 from tracellm.report.diff.runs import process_names
 from tracellm.report.diff.steps import lacks_sampled_tokens
 from tracellm.report.diff.times import RUNS, cost_of_a_step
+from tracellm.report.facts.http_requests import refused
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import byte_size
 from tracellm.report.wording.safe_text import shorten, visible
@@ -16,7 +17,8 @@ _LONGEST_ERROR = 100
 
 def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lang: str) -> str:
     """Return one sentence. `alike` is whether both runs had the same input."""
-    clauses = [*_ends((a, b), lang), _work(comparison, alike, lang), *_boundaries((a, b), comparison, lang)]
+    clauses = [*_ends((a, b), lang), _work(comparison, alike, lang), *_refusals((a, b), lang)]
+    clauses += _boundaries((a, b), comparison, lang)
     return text(lang, "diff.end", sentence=text(lang, "diff.semicolon").join(clauses))
 
 
@@ -85,6 +87,16 @@ def _shorter(pair: RequestPair) -> str:
     if a is None or b is None or len(a) == len(b) or a[: len(b)] != b[: len(a)]:
         return ""
     return RUNS[len(b) < len(a)]
+
+
+def _refusals(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
+    """Return a clause for each server that refused requests, if the other refused another number."""
+    counts = [len(refused(run.trace)) for run in runs]
+    if counts[0] == counts[1]:
+        return []
+    return [
+        text(lang, "diff.verdict.refused", run=name, n=count) for name, count in zip(RUNS, counts, strict=True) if count
+    ]
 
 
 def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
