@@ -34,7 +34,8 @@ def backend() -> GuidanceBackend:
 def accepts(backend: GuidanceBackend, schema: Any, text: str, **options: Any) -> bool:
     """Return whether the schema's grammar allows this text, and then the end."""
     params = StructuredOutputsParams(json=schema, **options)
-    validate_guidance_grammar(params, backend)
+    if (check := validate_guidance_grammar(params, backend)) is not None:
+        check()
     grammar = backend.compile_grammar(params)
     tokens = backend.ll_tokenizer.tokenize_str(text)
     return grammar.ll_matcher.validate_tokens(tokens) == len(tokens) and (

@@ -32,7 +32,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ({"$ref": "http://example.org/schema"}, "Resource 'http://example.org/schema' is not present"),
         ({"enum": {1, 2}}, "set is not JSON serializable"),
     ],
-    "json_object": [(False, "False asks for nothing")],
+    "json_object": [(False, "must be True or left out")],
     "regex": [
         ("(", "unclosed group"),
         ("(?=a)b", "look-ahead and look-behind, is not supported"),

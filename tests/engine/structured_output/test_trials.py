@@ -1,15 +1,17 @@
 """Tests of the trial of a constraint in a process with bounded time and memory."""
 
+import asyncio
+import json
 import os
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import llguidance
 import pytest
 
-from tracellm import LLM, SamplingParams
+from tracellm import LLM, AsyncLLM, SamplingParams
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.core.structured_output import trial
 from tracellm.engine.core.structured_output.backend_guidance import GuidanceBackend, validate_guidance_grammar
@@ -28,7 +30,7 @@ BOUNDED: list[dict[str, Any]] = [
     {"json_object": True},
     {"choice": ["a", "b"]},
     {"regex": "a%&"},
-    {"grammar": 'start: "a"'},
+    {"json": {"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None, "title": "A"}}}},
 ]
 UNBOUNDED: list[dict[str, Any]] = [
     {"json": {"anyOf": [PATTERN, {"type": "integer"}]}},
@@ -37,6 +39,10 @@ UNBOUNDED: list[dict[str, Any]] = [
     {"json": {"type": "integer"}, "whitespace_pattern": " "},
     {"grammar": 'start: %json {"type": "integer"}'},
     {"grammar": "start: A\nA: /a+/ & /aa/"},
+    {"grammar": 'root ::= "a"'},
+    {"structural_tag": '{"triggers": ["<f"], "structures": [{"begin": "<f>", "schema": {}, "end": ""}]}'},
+    {"json": {"anyOf": [{"const": 1}, {"const": 2}], "oneOf": [{"const": 2}, {"const": 3}]}},
+    {"json": {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}},
 ]
 """Constraints that hold, or may hold, what takes too long."""
 
@@ -70,8 +76,78 @@ def test_which_constraints_need_a_process(
     monkeypatch.setattr(TrialProcess, "first_error", lambda self, trials: tried.append(trials))
     backend = GuidanceBackend(llm.get_tokenizer(), 320)
     for count, constraint in enumerate(constraints, 1):
-        validate_guidance_grammar(StructuredOutputsParams(**constraint), backend)
+        check = validate_guidance_grammar(StructuredOutputsParams(**constraint), backend)
+        assert (check is None) == is_bounded, constraint
+        if check is not None:
+            check()
         assert len(tried) == (0 if is_bounded else count), constraint
+
+
+def test_a_grammar_that_is_long_to_convert(llm: LLM) -> None:
+    """The conversion of llama.cpp's notation is within the limits too."""
+    rules = "".join(f'r{number} ::= "a" r{number + 1}\n' for number in range(20_000))
+    params = StructuredOutputsParams(grammar=f'root ::= r0\n{rules}r20000 ::= "b"')
+    with pytest.raises(InvalidRequestError, match="takes more than 3 seconds"):
+        llm.generate("Hello", SamplingParams(structured_outputs=params), use_tqdm=False)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "begin", "message"),
+    [
+        ("<[0]> %json {} <[0]>", "", "not the name of a special token"),
+        ("<a b>", "", "not the name"),
+        ("", "x", "start"),
+    ],
+)
+def test_a_trigger_is_no_grammar(llm: LLM, trigger: str, begin: str, message: str) -> None:
+    """A trigger between angle brackets is one special token, not a piece of a grammar."""
+    tag = {"triggers": [trigger], "structures": [{"begin": begin or trigger, "schema": {}, "end": ""}]}
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(structural_tag=json.dumps(tag)))
+    with pytest.raises(InvalidRequestError, match=message):
+        llm.generate("Hello", params, use_tqdm=False)
+
+
+def test_many_tags_are_refused(llm: LLM) -> None:
+    """The number of triggers and of structures has a limit."""
+    tag = {"triggers": ["<f"] * 2000, "structures": [{"begin": "<f>", "schema": {}, "end": ""}]}
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(structural_tag=json.dumps(tag)))
+    with pytest.raises(InvalidRequestError, match="it has 2,000 triggers or structures, and at most 1,000"):
+        llm.generate("Hello", params, use_tqdm=False)
+
+
+def test_slow_constraints_delay_only_their_kind(qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While any number of constraints wait for the process, others are checked."""
+    may_end = threading.Event()
+
+    def wait(process: TrialProcess, trials: Sequence[trial.Trial]) -> None:
+        may_end.wait(20)  # ends if the other one waits too, and the test fails
+
+    async def run() -> None:
+        engine = AsyncLLM(str(qwen2_checkpoint))
+
+        async def text(name: str, constraint: StructuredOutputsParams) -> str:
+            params = SamplingParams(max_tokens=8, temperature=0, structured_outputs=constraint)
+            async for output in engine.generate("Hello", params, name):
+                found = output.outputs[0].text
+            return found
+
+        try:
+            slow = [
+                asyncio.create_task(
+                    text(f"slow {number}", StructuredOutputsParams(json={**PATTERN, "title": f"{number}"}))
+                )
+                for number in range(10)
+            ]
+            assert await text("quick", StructuredOutputsParams(choice=["yes"])) == "yes"
+            assert not any(task.done() for task in slow)
+            may_end.set()
+            await asyncio.gather(*slow)
+        finally:
+            may_end.set()
+            engine.shutdown()
+
+    monkeypatch.setattr(TrialProcess, "first_error", wait)
+    asyncio.run(run())
 
 
 def make_process(checkpoint: Path) -> TrialProcess:
@@ -79,9 +155,9 @@ def make_process(checkpoint: Path) -> TrialProcess:
     return TrialProcess(((checkpoint / "tokenizer.json").read_text(), 320, 0))
 
 
-def regexes(*patterns: str) -> list[tuple[str, bool]]:
+def regexes(*patterns: str) -> list[trial.Trial]:
     """Return regular expressions as trials."""
-    return [(llguidance.grammar_from("regex", pattern), True) for pattern in patterns]
+    return [("regex", pattern) for pattern in patterns]
 
 
 def test_the_process_ends_with_its_owner(qwen2_checkpoint: Path) -> None:
@@ -111,6 +187,22 @@ def test_an_interrupted_trial(qwen2_checkpoint: Path, monkeypatch: pytest.Monkey
         with pytest.raises(KeyboardInterrupt):
             process.first_error(regexes("("))
     assert process.first_error(regexes("a")) is None
+
+
+def test_a_killed_process(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constraint whose trial the system has ended is tried again when it is repeated."""
+
+    def kill(process: subprocess.Popen[str], trials: Sequence[trial.Trial]) -> str:
+        process.kill()
+        process.wait()
+        return ""
+
+    schema = {**PATTERN, "title": "killed"}
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "_exchange", kill)
+        with pytest.raises(InvalidRequestError, match="the system ended the process"):
+            generate(llm, schema)
+    assert generate(llm, schema) == '"ab"'
 
 
 def test_a_process_that_fails() -> None:

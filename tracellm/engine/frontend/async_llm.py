@@ -109,7 +109,8 @@ class AsyncLLM(EngineClient):
         self._mm_lock = asyncio.Lock()
         """Held while a thread processes images or sounds."""
         self._grammar_executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="grammar-check")
-        """Threads that check grammars, also while others wait for the process that tries slow ones."""
+        self._trial_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar-trial")
+        """Thread for the checks of grammars that may take seconds."""
 
         config = self.model_config
         tokenizer = None if config.skip_tokenizer_init else get_tokenizer(config.tokenizer, config.truncation_side)
@@ -175,6 +176,7 @@ class AsyncLLM(EngineClient):
         if (engine_core := getattr(self, "engine_core", None)) is not None:  # `__init__` may have failed before
             engine_core.shutdown()
             self._grammar_executor.shutdown(wait=False, cancel_futures=True)
+            self._trial_executor.shutdown(wait=False, cancel_futures=True)
         if (output_handler := getattr(self, "output_handler", None)) is not None:
             _cancel(output_handler)
 
@@ -327,8 +329,7 @@ class AsyncLLM(EngineClient):
                 trace_headers=trace_headers, data_parallel_rank=data_parallel_rank,
             )  # fmt: skip
             if isinstance(params, SamplingParams) and params.structured_outputs is not None:
-                validate = self.processor.validate_structured_output
-                await asyncio.get_running_loop().run_in_executor(self._grammar_executor, validate, params)
+                await self._validate_structured_output(params)
             if self.processor.input_preprocessor.has_items(prompt):  # processing an image takes time
                 prompt = self.processor.input_preprocessor.tokenize_beside_items(prompt)
                 async with self._mm_lock:
@@ -348,6 +349,13 @@ class AsyncLLM(EngineClient):
             await self._abort_if_queued(request_id, queue)
             raise
         return queue
+
+    async def _validate_structured_output(self, params: SamplingParams) -> None:
+        """Compile the constraint in threads; one that may take seconds delays only others of its kind."""
+        loop = asyncio.get_running_loop()
+        validate = self.processor.validate_structured_output
+        if (trial := await loop.run_in_executor(self._grammar_executor, validate, params)) is not None:
+            await loop.run_in_executor(self._trial_executor, trial)
 
     async def _add_children(
         self, request: EngineCoreRequest, prompt: str | None, queue: RequestOutputCollector

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -108,7 +108,8 @@ class Processor:
             return
         self._validate_logprobs(params)
         self._validate_token_ids(params)
-        self.validate_structured_output(params)
+        if (trial := self.validate_structured_output(params)) is not None:
+            trial()
         if self.tokenizer is None and (params.stop or params.bad_words):
             message = "`stop` and `bad_words` need the tokenizer, but skip_tokenizer_init=True: use `stop_token_ids`."
             raise InvalidRequestError(message)
@@ -155,16 +156,23 @@ class Processor:
                 stacklevel=2,
             )
 
-    def validate_structured_output(self, params: SamplingParams) -> None:
-        """Compile the constraint, which may take seconds, unless it was before. Raises `InvalidRequestError`."""
+    def validate_structured_output(self, params: SamplingParams) -> Callable[[], None] | None:
+        """Compile the constraint, unless it was compiled before.
+
+        Returns:
+            None, or a function for the rest of the check, which may take seconds.
+
+        Raises:
+            InvalidRequestError: the constraint cannot be used. The function may raise it too.
+        """
         constraint = params.structured_outputs
         if constraint is None or constraint.all_constraints_none():
-            return
+            return None
         if self.tokenizer is None:
             raise InvalidRequestError("`structured_outputs` need the tokenizer, but skip_tokenizer_init=True.")
         from tracellm.engine.core.structured_output.backend_guidance import validate_guidance_grammar
 
-        validate_guidance_grammar(constraint, self._guidance_backend)
+        return validate_guidance_grammar(constraint, self._guidance_backend)
 
     @cached_property
     def _guidance_backend(self) -> GuidanceBackend:

@@ -10,12 +10,15 @@ vLLM: vllm/v1/structured_output/backend_guidance.py. Left out: rolling back.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import llguidance.numpy
@@ -37,11 +40,12 @@ from tracellm.engine.core.structured_output.request import (
     get_structured_output_key,
 )
 from tracellm.engine.core.structured_output.trial import (
-    LIMITS,
-    REGEX_LIMITS,
+    Trial,
+    TrialLimitError,
     TrialProcess,
     first_error,
     has_bounded_time,
+    make_matcher,
 )
 
 if TYPE_CHECKING:
@@ -57,11 +61,16 @@ _MAX_PROPERTIES = 1000
 """Properties of one object: the time for each token grows with their square, to 20 ms for so many."""
 _MAX_CHARACTERS = 2_000_000
 """Characters of a constraint; choices of that length compile in half a second."""
+_MAX_TAGS = 1000
+"""Triggers, and structures, of a structural tag."""
+_SPECIAL_TOKEN = re.compile(r"<[^<>\[\]\s]+>")
+"""A trigger that is a special token, in llguidance's notation."""
 _TOO_COMPLEX = (
     *("too many expressions constructed", "Too many items", "schema too large", "fuel exhausted"),
     *("Current row has", "initial lexer configuration (grammar) too big", "Unable to determine if regex is empty"),
+    "panic: ",
 )
-"""Errors of llguidance that are about its limits."""
+"""Errors of llguidance at its limits."""
 _MAX_REMEMBERED = 1024
 """Constraints that are not checked again."""
 _JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
@@ -83,8 +92,22 @@ class GuidanceBackend(StructuredOutputBackend):
         settings = _ll_settings(tokenizer, vocab_size)
         self.ll_tokenizer = _make_ll_tokenizer(tokenizer, settings)
         self.trial_process = TrialProcess(settings)
-        self.checked: OrderedDict[bytes, str] = OrderedDict()
-        """Why constraints cannot be used, empty for those that can, by their hashes; the last used ones last."""
+        self._checked: OrderedDict[bytes, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def checked(self, digest: bytes) -> str | None:
+        """Return why a constraint cannot be used; empty if it can, None if it was not checked."""
+        with self._lock:
+            if digest in self._checked:
+                self._checked.move_to_end(digest)
+            return self._checked.get(digest)
+
+    def remember(self, digest: bytes, reason: str) -> None:
+        """Keep the result of a check, and forget that of the constraint that was not used for the longest time."""
+        with self._lock:
+            self._checked[digest] = reason
+            if len(self._checked) > _MAX_REMEMBERED:
+                self._checked.popitem(last=False)
 
     def compile_grammar(self, params: StructuredOutputsParams) -> GuidanceGrammar:
         """Compile a constraint.
@@ -93,7 +116,7 @@ class GuidanceBackend(StructuredOutputBackend):
             EngineError: it cannot be compiled, although the `Processor` has compiled it before.
         """
         key = get_structured_output_key(params)
-        matcher = _make_matcher(self.ll_tokenizer, serialize_guidance_grammar(params, key), key[0])
+        matcher = make_matcher(self.ll_tokenizer, *serialize_guidance_grammar(params, key))
         if matcher.is_error():
             raise EngineError(f"{_name(key)} cannot be compiled: {_reason(matcher.get_error())}")
         return GuidanceGrammar(matcher, self.ll_tokenizer.eos_token, _name(key))
@@ -187,11 +210,15 @@ def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, settings: tuple[str, 
     )
 
 
-def validate_guidance_grammar(params: StructuredOutputsParams, backend: GuidanceBackend) -> None:
+def validate_guidance_grammar(params: StructuredOutputsParams, backend: GuidanceBackend) -> Callable[[], None] | None:
     """Check that a constraint can be compiled, and that it allows a first token.
 
     vLLM: vllm/v1/structured_output/backend_guidance.py::validate_guidance_grammar. It has no tokenizer, so special
     tokens and constraints that no text meets are detected only when the request runs.
+
+    Returns:
+        None; or if the check may take seconds, a function that does it in a process with limits, and raises as this
+        one.
 
     Raises:
         InvalidRequestError: it is malformed, unsupported by llguidance, or no text meets it; the message names the
@@ -208,19 +235,28 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
             f"blank, got {shorten(params.grammar)}."
         )
     option = next(option for option in StructuredOutputOptions if getattr(params, option) is not None)
-    try:
+    with _refusals(option):
         _check_options(params, option)
         key = get_structured_output_key(params)
         if (length := len(key[1])) > _MAX_CHARACTERS:
             raise ValueError(f"it has {length:,} characters, and at most {_MAX_CHARACTERS:,} are possible.")
         digest = sha256(repr((*key, [getattr(params, name) for name in _JSON_OPTIONS])).encode()).digest()
-        if (reason := backend.checked.pop(digest, None)) is None:
-            reason = _try(params, key, backend)
-        backend.checked[digest] = reason
-        if len(backend.checked) > _MAX_REMEMBERED:
-            backend.checked.popitem(last=False)
-        if reason:
+        if reason := backend.checked(digest):
             raise ValueError(reason)
+        if reason is not None:
+            return None
+        trials, is_bounded = _trials(params, key)
+    if not is_bounded:
+        return partial(_try, trials, backend.trial_process.first_error, backend, option, digest)
+    _try(trials, partial(first_error, backend.ll_tokenizer), backend, option, digest)
+    return None
+
+
+@contextmanager
+def _refusals(option: StructuredOutputOptions) -> Iterator[None]:
+    """Turn errors about a constraint into `InvalidRequestError`."""
+    try:
+        yield
     except (ValueError, TypeError, RecursionError) as error:
         reason = _reason(str(error))
         raise InvalidRequestError(f"SamplingParams: `structured_outputs.{option}` cannot be used: {reason}") from None
@@ -233,32 +269,50 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
     if params.disable_any_whitespace and params.whitespace_pattern is not None:
         raise ValueError("`disable_any_whitespace` leaves nothing for `whitespace_pattern`; keep one of them.")
     if params.json_object is False:
-        raise ValueError("False asks for nothing; use True, or leave it out.")
+        raise ValueError("`json_object` must be True or left out, got False.")
 
 
-def _try(params: StructuredOutputsParams, key: StructuredOutputKey, backend: GuidanceBackend) -> str:
-    """Return why no first token is possible, or why compiling takes more than the limits allow; empty if neither.
+def _trials(params: StructuredOutputsParams, key: StructuredOutputKey) -> tuple[dict[str, Trial], bool]:
+    """Return the constraints to try, by their texts for messages, and whether that takes a bounded time.
 
     Raises:
         ValueError: the constraint is malformed.
     """
-    trials = {key[1]: (serialize_guidance_grammar(params, key), _is_regex(key[0]))}
+    trials = {key[1]: serialize_guidance_grammar(params, key)}
     schemas = _schemas(key)
-    may_embed = key[0] is StructuredOutputOptions.GRAMMAR and any(sign in key[1] for sign in "&%")  # `%json`
     is_bounded = (
-        has_bounded_time(one for schema in schemas for one in subschemas(schema))
+        key[0] not in (StructuredOutputOptions.GRAMMAR, StructuredOutputOptions.STRUCTURAL_TAG)
         and params.whitespace_pattern is None
-        and not may_embed
+        and has_bounded_time(one for schema in schemas for one in subschemas(schema))
     )
     if not is_bounded:  # a lexer gets to the patterns of a schema only after some tokens
-        for pattern in _repeating_patterns(schemas, params):
-            trials[pattern] = llguidance.grammar_from("regex", pattern), True
-    tried = list(trials.values())
-    try:
-        found = first_error(backend.ll_tokenizer, tried) if is_bounded else backend.trial_process.first_error(tried)
-    except ValueError as error:
-        return str(error)
-    return "" if found is None else f"{_reason(found[1])} Got {_shorten(list(trials)[found[0]])}."
+        trials |= {pattern: ("regex", pattern) for pattern in _repeating_patterns(schemas, params)}
+    return trials, is_bounded
+
+
+def _try(
+    trials: dict[str, Trial],
+    find_error: Callable[[list[Trial]], tuple[int, str] | None],
+    backend: GuidanceBackend,
+    option: StructuredOutputOptions,
+    digest: bytes,
+) -> None:
+    """Try constraints, and remember the result.
+
+    Raises:
+        InvalidRequestError: they allow no first token, or take more than the limits allow.
+    """
+    with _refusals(option):
+        if (reason := backend.checked(digest)) is None:  # else another request had the same constraint
+            try:
+                found = find_error([*trials.values()])
+            except TrialLimitError as error:
+                reason = str(error)
+            else:
+                reason = "" if found is None else f"{_reason(found[1])} Got {_shorten([*trials][found[0]])}."
+            backend.remember(digest, reason)
+        if reason:
+            raise ValueError(reason)
 
 
 def _schemas(key: StructuredOutputKey) -> list[Any]:
@@ -277,15 +331,6 @@ def _repeating_patterns(schemas: list[Any], params: StructuredOutputsParams) -> 
         named = one.get("patternProperties")
         patterns |= dict.fromkeys([one.get("pattern"), *(named if isinstance(named, dict) else ())])
     return [pattern for pattern in patterns if isinstance(pattern, str) and "{" in pattern]
-
-
-def _is_regex(option: StructuredOutputOptions) -> bool:
-    """Return whether the limits for regular expressions apply."""
-    return option in (StructuredOutputOptions.REGEX, StructuredOutputOptions.GRAMMAR)
-
-
-def _make_matcher(ll_tokenizer: LLTokenizer, grammar: str, option: StructuredOutputOptions) -> LLMatcher:
-    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=REGEX_LIMITS if _is_regex(option) else LIMITS)
 
 
 def _name(key: StructuredOutputKey) -> str:
@@ -313,8 +358,8 @@ def _reason(error: str) -> str:
 # -- constraints in llguidance's notation -----------------------------------------------------------------------------
 
 
-def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredOutputKey) -> str:
-    """Return the constraint in llguidance's own notation.
+def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredOutputKey) -> Trial:
+    """Return the constraint and its notation.
 
     vLLM: vllm/v1/structured_output/backend_guidance.py::serialize_guidance_grammar. There the options of JSON are
     settings of the engine, and `whitespace_pattern` is for another backend.
@@ -323,17 +368,18 @@ def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredO
         ValueError: it is malformed. Other errors are detected by the matcher.
     """
     option, spec = key
-    if option in (StructuredOutputOptions.JSON, StructuredOutputOptions.JSON_OBJECT):
-        return LLMatcher.grammar_from_json_schema(_json_schema(_load_object(spec), params))
-    if option is StructuredOutputOptions.STRUCTURAL_TAG:
-        return _structural_tag_grammar(_load_object(spec), params)
-    if option is StructuredOutputOptions.CHOICE:
-        # One terminal for the lexer. As rules, which the parser follows in parallel, at most 2000 choices are possible.
-        return "start: CHOICE\nCHOICE: " + " | ".join(
-            json.dumps(choice, ensure_ascii=False) for choice in json.loads(spec)
-        )
-    # The other kinds have the same names in llguidance. "grammar" is Lark's notation, or llama.cpp's EBNF (GBNF).
-    return llguidance.grammar_from(cast(Literal["regex", "grammar"], option.value), spec)
+    match option:
+        case StructuredOutputOptions.REGEX:
+            return "regex", spec
+        case StructuredOutputOptions.GRAMMAR:
+            return "grammar", spec
+        case StructuredOutputOptions.STRUCTURAL_TAG:
+            return "llguidance", _structural_tag_grammar(_load_object(spec), params)
+        case StructuredOutputOptions.CHOICE:
+            # One terminal for the lexer. As rules, which the parser follows in parallel, at most 2000 are possible.
+            choices = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(spec))
+            return "llguidance", f"start: CHOICE\nCHOICE: {choices}"
+    return "llguidance", LLMatcher.grammar_from_json_schema(_json_schema(_load_object(spec), params))
 
 
 def _json_schema(schema: dict[str, Any], params: StructuredOutputsParams) -> dict[str, Any]:
@@ -359,12 +405,16 @@ def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams
     """
     try:
         triggers, structures = tag["triggers"], tag["structures"]
+        if (most := max(len(triggers), len(structures))) > _MAX_TAGS:
+            raise ValueError(f"it has {most:,} triggers or structures, and at most {_MAX_TAGS:,} are possible.")
         tags = []
         for structure in structures:
             begin, end, schema = structure["begin"], structure["end"], _json_schema(structure["schema"], params)
             trigger = next((t for t in triggers if begin.startswith(t)), None)
             if not trigger:
                 raise ValueError(f"`begin` {begin!r} does not start with any of the triggers {triggers}.")
+            if trigger[0] + trigger[-1] == "<>" and not _SPECIAL_TOKEN.fullmatch(trigger):
+                raise ValueError(f"the trigger {trigger!r} is not the name of a special token, such as `<tool_call>`.")
             tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=end))
     except (KeyError, TypeError, AttributeError) as error:
         message = f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,8 +1,9 @@
 """Trial of a constraint: whether llguidance compiles it, and it allows a first token.
 
 llguidance bounds the states of a lexer, but not the time that some keywords of JSON schemas take: a `multipleOf` of a
-million, 300 `patternProperties`, an `allOf` of 20 patterns. Constraints with such keywords are tried in a process of
-their own, whose processor time and memory the system limits. It runs this file, which imports llguidance alone.
+million, 300 `patternProperties`, an `allOf` of 20 patterns. Nor does it bound the conversion of llama.cpp's grammars.
+Such constraints are tried in a process of their own, whose processor time and memory the system limits. The process
+runs this file, which imports no other part of tracellm.
 
 In a request's life: `validate_guidance_grammar` (backend_guidance.py), in the front end. vLLM has no counterpart.
 """
@@ -22,49 +23,73 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
 
-__all__ = ["LIMITS", "REGEX_LIMITS", "Trial", "TrialProcess", "first_error", "has_bounded_time"]
+__all__ = ["Trial", "TrialLimitError", "TrialProcess", "first_error", "has_bounded_time", "make_matcher"]
 
-LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000)
+_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000)
 """Limits for JSON schemas: four items for each property of an object. Errors come without the parser's state."""
-REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000, initial_lexer_fuel=100_000)
+_REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000, initial_lexer_fuel=100_000)
 """Limits for regular expressions and grammars: `(a{1000}){1000}` would take seconds, for each token again."""
 _MAX_SECONDS = 3
 """Seconds of processor time for a constraint."""
 _MAX_BYTES = 1 << 29
 """Memory that the process may take beyond the tokenizer's, in bytes."""
+_ANNOTATIONS = {"$defs", "$schema", "default", "definitions", "description", "examples", "title"}
+_COMBINING = {"$ref", "anyOf", "oneOf"}
+"""Keywords whose alternatives are multiplied with what other keywords allow."""
 _BOUNDED = {
-    *("$defs", "$ref", "$schema", "additionalProperties", "anyOf", "const", "default", "definitions"),
-    *("description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems"),
-    *("maxLength", "maximum", "minItems", "minLength", "minimum", "oneOf", "prefixItems", "properties", "required"),
-    *("title", "type"),
+    *("additionalProperties", "const", "enum", "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems"),
+    *("maxLength", "maximum", "minItems", "minLength", "minimum", "prefixItems", "properties", "required", "type"),
 }
-"""Keywords of JSON schemas that compile in a time about proportional to their length."""
-
+"""Keywords of JSON schemas that together compile in a time about proportional to their length."""
 _DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+")
 """References to schemas that are found as such; llguidance follows others, into a `default` too."""
-_EXCEEDED = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGKILL)
-"""Exit codes of the process at a limit: of time, of memory, and of the system's memory."""
+_EXCEEDED = (-signal.SIGXCPU, -signal.SIGABRT)
+"""Exit codes of the process at its limits of time and of memory."""
 
-Trial = tuple[str, bool]
-"""A constraint in llguidance's notation, and whether the limits for regular expressions apply."""
+Trial = tuple[Literal["regex", "grammar", "llguidance"], str]
+"""Notation of a constraint, and the constraint; "grammar" is Lark's notation, or llama.cpp's EBNF (GBNF)."""
+
+
+class TrialLimitError(ValueError):
+    """A constraint takes more time or memory than the limits allow."""
 
 
 def has_bounded_time(schemas: Iterable[dict[str, Any]]) -> bool:
     """Return whether JSON schemas, with those within them, compile in a time about proportional to their length."""
-    return all(
-        schema.keys() <= _BOUNDED and ("$ref" not in schema or _DEFINITION.fullmatch(str(schema["$ref"])))
-        for schema in schemas
-    )
+    return all(_is_bounded(schema) for schema in schemas)
+
+
+def _is_bounded(schema: dict[str, Any]) -> bool:
+    keywords = schema.keys() - _ANNOTATIONS
+    if keywords & _COMBINING:
+        return len(keywords) == 1 and ("$ref" not in schema or bool(_DEFINITION.fullmatch(str(schema["$ref"]))))
+    return keywords <= _BOUNDED
+
+
+def make_matcher(
+    ll_tokenizer: LLTokenizer, notation: Literal["regex", "grammar", "llguidance"], text: str
+) -> LLMatcher:
+    """Compile a constraint; the matcher of an invalid one has an error.
+
+    Raises:
+        ValueError: a grammar is in neither of the notations.
+    """
+    if notation == "llguidance":
+        return LLMatcher(ll_tokenizer, text, log_level=0, limits=_LIMITS)
+    return LLMatcher(ll_tokenizer, grammar_from(notation, text), log_level=0, limits=_REGEX_LIMITS)
 
 
 def first_error(ll_tokenizer: LLTokenizer, trials: Sequence[Trial]) -> tuple[int, str] | None:
     """Return the index of the first constraint that cannot be used, and llguidance's error."""
-    for index, (grammar, is_regex) in enumerate(trials):
-        matcher = LLMatcher(ll_tokenizer, grammar, log_level=0, limits=REGEX_LIMITS if is_regex else LIMITS)
+    for index, trial in enumerate(trials):
+        try:
+            matcher = make_matcher(ll_tokenizer, *trial)
+        except ValueError as error:
+            return index, str(error)
         if not matcher.is_error():
             mask = int.from_bytes(matcher.compute_bitmask(), "little")
             if not matcher.is_error() and mask and not matcher.is_stopped():
@@ -90,7 +115,8 @@ class TrialProcess:
         """Do as the function `first_error`.
 
         Raises:
-            ValueError: a trial exceeded its limits.
+            TrialLimitError: a trial exceeded its limits.
+            ValueError: the system ended the process.
             RuntimeError: the process has failed.
         """
         with self._lock:
@@ -102,13 +128,7 @@ class TrialProcess:
                 self._end()
                 raise
             if not answer:
-                exit_code = self._end()
-                if exit_code not in _EXCEEDED:
-                    raise RuntimeError(f"The process that tries constraints has ended with exit code {exit_code}.")
-                raise ValueError(
-                    f"it is too complex: to compile it takes more than {_MAX_SECONDS} seconds of processor time or "
-                    f"{_MAX_BYTES >> 20} MiB."
-                )
+                raise _error(self._end())
         found = json.loads(answer)
         return None if found is None else (found[0], found[1])
 
@@ -133,6 +153,18 @@ class TrialProcess:
         self._finalizer.detach()
         _end(process)
         return process.returncode
+
+
+def _error(exit_code: int) -> Exception:
+    """Return the error for a trial in which the process has ended."""
+    if exit_code in _EXCEEDED:
+        return TrialLimitError(
+            f"it is too complex: to compile it takes more than {_MAX_SECONDS} seconds of processor time or "
+            f"{_MAX_BYTES >> 20} MiB."
+        )
+    if exit_code == -signal.SIGKILL:
+        return ValueError("the system ended the process that tries it, perhaps for lack of memory; try again.")
+    return RuntimeError(f"The process that tries constraints has ended with exit code {exit_code}.")
 
 
 def _exchange(process: subprocess.Popen[str], trials: Sequence[Trial]) -> str:
@@ -164,8 +196,8 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     lines: Iterator[Any] = map(json.loads, sys.stdin)
     ll_tokenizer = LLTokenizer(*next(lines))
-    _limit_memory()
     for trials in lines:
+        _limit_memory()
         _limit_time()
         try:
             found = first_error(ll_tokenizer, trials)
