@@ -6,8 +6,8 @@
 
 Servers: `tracellm serve`, the same under `--explain`, and `vllm serve`, all with the bundled model in float32 and their
 own default settings. All run at the same time, and are measured in turns, each when all others rest; each round begins
-with the next one, after a warm-up round. A rate is in requests a second, with random arrivals. Neighbours are processes
-in endless loops.
+with the next one, after a warm-up round. All get the same requests in a round, and others in the next. A rate is in
+requests a second, with random arrivals. Neighbours are processes in endless loops.
 
 The table has medians over the rounds: of output tokens a second; of the 50th and 99th percentile of the time to the
 first token, of the time between two tokens, and of the whole request, in milliseconds; and of the CPU time for each
@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
@@ -126,8 +127,8 @@ class _Client:
                 env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
             )
 
-    def measure(self, server: Server, load: Load) -> dict[str, float]:
-        """Send the requests of a load to a server, and return the figures.
+    def measure(self, server: Server, load: Load, seed: int) -> dict[str, float]:
+        """Send the requests of a load to a server, and return the figures; `seed` draws prompts and arrivals.
 
         Raises:
             SystemExit: the client ended, or a request failed.
@@ -146,7 +147,7 @@ class _Client:
             ),
             *(f"--tokenizer={_MODEL}", "--dataset-name=random", f"--random-input-len={options.input_len}"),
             *(f"--random-output-len={options.output_len}", f"--num-prompts={requests}", "--disable-tqdm"),
-            *("--percentile-metrics=ttft,itl,e2el", "--metric-percentiles=50,99", f"--seed={self._count}"),
+            *("--percentile-metrics=ttft,itl,e2el", "--metric-percentiles=50,99", f"--seed={seed}"),
             *load.options,
         ]
         before = _cpu(server)
@@ -221,23 +222,25 @@ def _server(name: str, vllm: str, folder: Path) -> Iterator[Server]:
 def main() -> None:
     """Measure, and print the table."""
     options = _options()
-    loads = [Load(count, None, busy) for busy in options.neighbours for count in options.concurrency]
+    loads = [Load(number, None, busy) for busy in options.neighbours for number in options.concurrency]
     loads += [Load(None, rate, busy) for busy in options.neighbours for rate in options.rates]
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         folder = Path(directory)
         servers = {name: stack.enter_context(_server(name, options.vllm, folder / name)) for name in options.servers}
         client = _Client(options.vllm, folder, options)
         stack.callback(client.close)
+        seeds = count()
+        first = next(seeds)
         for server in servers.values():
-            client.measure(server, Load(max(options.concurrency, default=8), None, 0))
+            client.measure(server, Load(max(options.concurrency, default=8), None, 0), first)
         made: list[list[str]] = []
         for load in loads:
             results: dict[str, list[dict[str, float]]] = {name: [] for name in options.servers}
             with busy_loops(load.neighbours):
-                for order in turns(options.servers, options.repeats):
+                for order, seed in zip(turns(options.servers, options.repeats), seeds, strict=False):
                     for each in order:
                         _wait_for_rest(list(servers.values()))
-                        results[each].append(client.measure(servers[each], load))
+                        results[each].append(client.measure(servers[each], load, seed))
             if options.json:
                 print(json.dumps({"load": str(load), "results": results}), flush=True)
             made += rows(load, results)

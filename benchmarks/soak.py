@@ -174,7 +174,10 @@ async def _left_before_the_answer(port: int, number: int) -> None:
 
 
 async def _schema(port: int, number: int) -> None:
-    city = {"enum": ["Paris", "Berlin", f"City {number % 200}"]}  # as many schemas as a server has to keep or forget
+    turn = number // len(_KINDS)
+    city: dict[str, Any] = {"enum": ["Paris", "Berlin", f"City {turn % 2000}"]}  # more than the server remembers
+    if turn % 3 == 0:
+        city["pattern"] = "^[PBC]"  # tried in a process of its own
     schema = {"type": "object", "properties": {"city": city, "sure": {"type": "boolean"}}, "required": ["city", "sure"]}
     structured = {"json": schema, "disable_any_whitespace": True}
     body = {"prompt": "Paris?", "max_tokens": 64, "seed": number, "structured_outputs": structured}
@@ -189,8 +192,9 @@ async def _refused(port: int, number: int) -> None:
         ({"prompt": "Hello", "temperature": -1}, 400),
         ({"prompt": "Hello", "model": "unknown"}, 404),
         ({"prompt": "Hello", "structured_outputs": {"json": {"type": f"kind {number}"}}}, 400),
+        ({"prompt": "Hello", "structured_outputs": {"json": {"multipleOf": 1_000_003 + number // 5000}}}, 400),  # slow
         (b'{"prompt": "Hel', 400),
-    ][number // len(_KINDS) % 5]
+    ][number // len(_KINDS) % 6]
     await _expect(port, COMPLETIONS, body, status)
 
 

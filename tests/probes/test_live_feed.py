@@ -1,6 +1,12 @@
 """The live feed: selected spans of all processes during the run, ordered by their ends."""
 
 import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +44,27 @@ class Listener:
     def __call__(self, span: Span) -> None:
         """Keep a span."""
         self.heard.append(span)
+
+
+@contextmanager
+def lasting_thread(name: str) -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """Give a function that has a thread call another one, always in the same context, and waits for it."""
+    calls: queue.Queue[Callable[[], Any] | None] = queue.Queue()
+
+    def run() -> None:
+        for call in iter(calls.get, None):
+            call()
+            calls.task_done()
+
+    def do(call: Callable[[], Any]) -> None:
+        calls.put(call)
+        calls.join()
+
+    thread = threading.Thread(target=run, name=name)
+    thread.start()
+    yield do
+    calls.put(None)
+    thread.join()
 
 
 HEAD = Header({names.PROCESS_PID: 2, names.PROCESS_NAME: "EngineCore_0"}, (10**18, 0), 1, [(1, 1)], "a" * 32, "b" * 16)
@@ -172,6 +199,26 @@ def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytes
     assert len(listener.heard) == 40
     assert recording.stats["unheard"] == 160
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 200
+
+
+def test_threads_that_ended_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A bounded number of threads is kept, and a forgotten one that goes on has its name again."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
+    monkeypatch.setattr(live_feed, "_MOST_THREADS", 3)
+    monkeypatch.setattr(recorder_module, "_MOST_THREADS", 3)
+    listener = Listener("work")
+    with Recording(tmp_path, catalog=(), listener=listener) as recording, lasting_thread("lasting") as call:
+        for number in range(10):
+            call(partial(work, number))
+            with ThreadPoolExecutor(1, "short") as short:
+                short.submit(work, number).result()
+            recording._recorder.flush()
+            assert recording._feed is not None
+            recording._feed.poll()
+            assert len(recording._feed._builder.threads) < 3 + 5
+            assert len(recording._recorder.threads) <= 3
+    threads = [str(span.attributes[names.THREAD_NAME]) for span in listener.heard]
+    assert threads == ["lasting", "short_0"] * 10
 
 
 def test_a_round_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

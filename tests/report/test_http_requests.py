@@ -126,6 +126,16 @@ def test_refused_requests_of_two_runs(trace: Trace, lang: str, sentence: str, la
     assert label not in diff_text(all_well, all_well, lang=lang, width=200)
 
 
+def test_the_same_refusals_in_another_order() -> None:
+    """Neither the order of refusals nor a client that left before its request was submitted is a difference."""
+    refusals = [(400, "BadRequestError"), (404, "NotFoundError"), (499, names.CLIENT_DISCONNECTED)]
+    a = Trace([http(number, *refusal, at=number) for number, refusal in enumerate(refusals)])
+    b = Trace([http(number, *refusal, at=number) for number, refusal in enumerate(reversed(refusals[:2]))])
+    text = diff_text(folder_of(a), folder_of(b), width=200)
+    assert "×" not in text
+    assert "refused" not in text.splitlines()[0]
+
+
 def test_refused_requests_on_the_page(trace: Trace) -> None:
     """The page's list has a row for each refused request, with its reason, in the order of arrival."""
     shown = requests_view(trace, "en")["requests"]

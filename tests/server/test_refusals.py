@@ -204,6 +204,8 @@ FORCED = {
         (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": BAD_SCHEMA}}},
          "response_format"),
         (CHAT, FORCED, "tools"),
+        (CHAT, {"structured_outputs": {"regex": "("}, "response_format": {"type": "text"}}, "structured_outputs"),
+        (CHAT, {"structured_outputs": {"json": BAD_SCHEMA}, "guided_whitespace_pattern": " "}, "structured_outputs"),
         (RESPONSES, {"include": ["message.output_text.logprobs"], "top_logprobs": 21}, "top_logprobs"),
         (RESPONSES, {"max_output_tokens": 0}, "max_output_tokens"),
         (RESPONSES, {"structured_outputs": {"json": BAD_SCHEMA}}, "structured_outputs"),

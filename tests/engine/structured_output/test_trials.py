@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +120,20 @@ def test_slow_constraints_delay_only_their_kind(qwen2_checkpoint: Path, monkeypa
     may_end = threading.Event()
 
     def wait(process: TrialProcess, trials: Sequence[trial.Trial]) -> None:
-        may_end.wait(20)  # ends if the other one waits too, and the test fails
+        may_end.wait(5)  # ends if the other one waits too, and the test fails
 
     async def run() -> None:
         engine = AsyncLLM(str(qwen2_checkpoint))
+        validate = engine.processor.validate_structured_output
+        num_checked = 0
+
+        def count(params: SamplingParams) -> Callable[[], None] | None:
+            nonlocal num_checked
+            check = validate(params)
+            num_checked += 1
+            return check
+
+        monkeypatch.setattr(engine.processor, "validate_structured_output", count)
 
         async def text(name: str, constraint: StructuredOutputsParams) -> str:
             params = SamplingParams(max_tokens=8, temperature=0, structured_outputs=constraint)
@@ -138,6 +148,9 @@ def test_slow_constraints_delay_only_their_kind(qwen2_checkpoint: Path, monkeypa
                 )
                 for number in range(10)
             ]
+            while num_checked < len(slow):
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # all of them are submitted to the process
             assert await text("quick", StructuredOutputsParams(choice=["yes"])) == "yes"
             assert not any(task.done() for task in slow)
             may_end.set()

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tracellm.probes.context.call_context import Record, find_thread_context
 from tracellm.probes.record.record_file import Header
@@ -29,6 +29,9 @@ HOLD_NS = 500_000_000
 
 _MOST_BEHIND = 200_000
 """Maximum number of records that wait for the feed; it skips more."""
+
+_MOST_THREADS = 10_000
+"""Number of threads kept from one batch to the next; each HTTP request of a server is one."""
 
 _MOST_SECONDS = 0.005
 """Processor time for each part of one of the five rounds a second: spans of this process, of others, and listeners."""
@@ -140,13 +143,20 @@ class LiveFeed:
             self._under_way = self._feed.spans(records)
 
     def _define(self, records: Sequence[Record]) -> None:
+        known = self._builder.threads
+        for number in [*itertools.islice(known, max(len(known) - _MOST_THREADS, 0))]:
+            del known[number]  # a batch that has it defines it again
         sites = {record[0] for record in records} - self._builder.sites.keys()
-        threads = {record[3] for record in records} - self._builder.threads.keys()
+        threads = {record[3] for record in records} - known.keys()
         if sites or threads:
             self._builder.define(
                 [(number, define_site(site_numbered(number))) for number in sites if number >= 0],
-                [(number, define_thread(find_thread_context(number))) for number in threads],
+                [(number, self._define_thread(number)) for number in threads],
             )
+
+    def _define_thread(self, number: int) -> Mapping[str, Any]:
+        thread = find_thread_context(number)
+        return self._recorder.threads.get(number, {}) if thread is None else define_thread(thread)
 
     def _skip(self) -> None:
         batches = self._recorder.batches

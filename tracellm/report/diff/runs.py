@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracellm.report.facts.http_requests import refused
+from tracellm.report.facts.http_requests import HttpRequest, refused
 from tracellm.report.facts.startup import client_choice, engine_config, model_load
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
@@ -12,7 +12,7 @@ from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 
-__all__ = ["process_names", "runs_alike", "runs_part"]
+__all__ = ["process_names", "refusals", "runs_alike", "runs_part"]
 
 _LONGEST = 300
 _MOST_THREADS = 12
@@ -27,15 +27,15 @@ def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
     always = {"run", "client", "rule", "processes", "threads"}
     rows: list[tuple[Sequence[str], ...]] = []
     same: list[str] = []
-    for name, tell in _ROWS.items():
-        ours, theirs = tell(a, lang), tell(b, lang)
+    for name, cell_of in _ROWS.items():
+        ours, theirs = cell_of(a, lang), cell_of(b, lang)
         label = text(lang, f"diff.runs.{name}")
         if (name in always and (ours or theirs)) or ours != theirs:
             rows.append(([label], ours or none, theirs or none))
         elif ours and name not in ("run", "status", "text"):
             same.append(label)
-    for name, tell_all in _MAPS.items():
-        all_ours, all_theirs = tell_all(a), tell_all(b)
+    for name, values_of in _MAPS.items():
+        all_ours, all_theirs = values_of(a), values_of(b)
         differing = [key for key in {**all_ours, **all_theirs} if all_ours.get(key) != all_theirs.get(key)]
         for key in differing:
             label = visible(key) if name == "config" else text(lang, "diff.runs.version", name=visible(key))
@@ -52,8 +52,8 @@ def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
 
 def runs_alike(a: RunFolder, b: RunFolder) -> bool:
     """Return whether all facts of both runs are the same, except their folders."""
-    return all(tell(a, "en") == tell(b, "en") for name, tell in _ROWS.items() if name != "run") and all(
-        tell(a) == tell(b) for tell in _MAPS.values()
+    return all(cell_of(a, "en") == cell_of(b, "en") for name, cell_of in _ROWS.items() if name != "run") and all(
+        values_of(a) == values_of(b) for values_of in _MAPS.values()
     )
 
 
@@ -63,16 +63,21 @@ def process_names(run: RunFolder) -> list[str]:
     return sorted(found, key=lambda name: name != "main")
 
 
+def refusals(run: RunFolder) -> list[HttpRequest]:
+    """Return the HTTP requests that the server refused, without those whose client left."""
+    return [http for http in refused(run.trace) if not http.client_left]
+
+
 def _shown(value: Any) -> str:
     return shorten(visible(str(value)), _LONGEST)
 
 
 def _manifest(name: str) -> Callable[[RunFolder, str], _Cell]:
-    def tell(run: RunFolder, lang: str) -> _Cell:
+    def cell_of(run: RunFolder, lang: str) -> _Cell:
         value = run.manifest.get(name)
         return [_shown(value)] if value else []
 
-    return tell
+    return cell_of
 
 
 def _arguments(run: RunFolder, lang: str) -> _Cell:
@@ -140,10 +145,11 @@ def _text(run: RunFolder, lang: str) -> _Cell:
 
 def _refused(run: RunFolder, lang: str) -> _Cell:
     """Return the number of refused HTTP requests by path and answer, the most frequent first."""
-    counts = Counter((http.title, http.answer) for http in refused(run.trace))
+    counts = Counter((http.title, http.answer) for http in refusals(run))
+    ordered = sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
     return [
         _shown(text(lang, "diff.runs.refusals", n=count, request=visible(title), answer=visible(answer)))
-        for (title, answer), count in counts.most_common(_MOST_REFUSALS)
+        for (title, answer), count in ordered[:_MOST_REFUSALS]
     ]
 
 

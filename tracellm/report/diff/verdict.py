@@ -1,9 +1,8 @@
 """The first sentence: whether both runs did the same, and the cost of the difference."""
 
-from tracellm.report.diff.runs import process_names
+from tracellm.report.diff.runs import process_names, refusals
 from tracellm.report.diff.steps import lacks_sampled_tokens
 from tracellm.report.diff.times import RUNS, cost_of_a_step
-from tracellm.report.facts.http_requests import refused
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import byte_size
 from tracellm.report.wording.safe_text import shorten, visible
@@ -91,7 +90,7 @@ def _shorter(pair: RequestPair) -> str:
 
 def _refusals(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
     """Return a clause for each server that refused requests, if the other refused another number."""
-    counts = [len(refused(run.trace)) for run in runs]
+    counts = [len(refusals(run)) for run in runs]
     if counts[0] == counts[1]:
         return []
     return [

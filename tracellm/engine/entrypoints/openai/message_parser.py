@@ -112,7 +112,7 @@ class MessageParser:
         tool_parser: ToolParser | None,
     ) -> None:
         self.include_reasoning = request.include_reasoning
-        self.is_forced = request.named_tool is not None or request.tool_choice == "required"
+        self.is_forced = request.requires_call
         self.is_named = request.named_tool is not None
         self.has_single_call = request.has_single_call
         self.reasoning_parser = reasoning_parser

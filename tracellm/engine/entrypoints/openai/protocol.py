@@ -355,8 +355,12 @@ class SamplingRequest(OpenAIBaseModel):
 
     def field_of(self, param: str) -> str:
         """Return the field of the request that gives a sampling parameter its value, for messages."""
-        formats = _FORMATS if param == "structured_outputs" else ()
-        return next((name for name in formats if getattr(self, name) is not None), param)
+        if param != "structured_outputs":
+            return param
+        if self.response_format is not None and self.response_format.constraint():
+            return "response_format"
+        names = (name for name in _FORMATS if name not in ("response_format", "guided_whitespace_pattern"))
+        return next((name for name in names if getattr(self, name) is not None), param)
 
     def to_beam_search_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> BeamSearchParams:
         """Convert these fields to the parameters of a beam search.
