@@ -60,6 +60,25 @@ def test_a_ring_that_is_never_full(tmp_path: Path):
     assert len(RunFolder.open(tmp_path).trace.spans) == 7
 
 
+def test_calls_of_a_thread_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Calls that are written after the end of their thread have its name, in a new segment too."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
+
+    def run() -> None:
+        for calls in (15, 15, 15, 1):
+            recording._recorder.flush()
+            for i in range(calls):
+                work(i)
+
+    recording = Recording(tmp_path, catalog=(), ring=10)
+    with recording:
+        thread = threading.Thread(target=run, name="short")
+        thread.start()
+        thread.join()
+    spans = RunFolder.open(tmp_path).trace.named("work")
+    assert [span.attributes.get(names.THREAD_NAME) for span in spans] == ["short"] * 16
+
+
 def test_calls_that_outlive_a_ring(tmp_path: Path):
     """A ring keeps a call that is still open at the end, although it began long before."""
     entered, leave = threading.Event(), threading.Event()
