@@ -63,7 +63,7 @@ def test_chat_with_tools(llm):
         {"role": "tool", "content": "No.", "tool_call_id": "1"},
     ]
     output = llm.chat(conversation, GREEDY, chat_template=TEMPLATE, tools=tools)[0]
-    assert output.prompt == "[weather]user:Rain?;assistant:weather(Paris);tool:No.;"
+    assert output.prompt == "[weather]user:<Rain?>;assistant:weather(Paris);tool:<No.>;"
     assert call["function"]["arguments"] == '{"city": "Paris"}'  # type: ignore[index]
 
 
@@ -74,7 +74,7 @@ def test_forms_of_content(llm):
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
     ]
     for form, expected in (
-        ("auto", "system:Be kind.;user:a\nb;"),
+        ("auto", "system:<Be kind.>;user:<a><b>;"),
         ("string", "system:Be kind.;user:a\nb;"),
         ("openai", "system:<Be kind.>;user:<a><b>;"),
     ):
@@ -83,7 +83,7 @@ def test_forms_of_content(llm):
     prompts = llm.preprocess_chat(conversation, chat_template=TEMPLATE)
     assert prompts == [
         {"prompt": output_text, "prompt_token_ids": llm.get_tokenizer().encode(output_text)}
-        for output_text in ["system:Be kind.;user:a\nb;"]
+        for output_text in ["system:<Be kind.>;user:<a><b>;"]
     ]
 
 
@@ -95,8 +95,30 @@ def test_contents_that_vllm_takes(llm):
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}, {"type": "thinking", "thinking": "x"}]},
         {"role": "user", "content": [{"type": "input_text", "text": "Why?"}]},
     ]
-    output = llm.chat(conversation, GREEDY, chat_template=TEMPLATE)[0]
+    output = llm.chat(conversation, GREEDY, chat_template=TEMPLATE, chat_template_content_format="string")[0]
     assert output.prompt == "user:;assistant:;assistant:no\nx;user:Why?;"
+
+
+def test_fields_that_a_template_gets(llm):
+    """A template gets the fields that vLLM gives it: an absent list of calls is absent, not null."""
+    conversation = [
+        {"role": "user", "content": "a", "name": "Ann", "tool_calls": None, "prefix": True},
+        {"role": "assistant", "content": "b", "name": None, "tool_calls": None, "function_call": None},
+        {"role": "assistant", "content": "b", "tool_calls": []},
+        {"role": "tool", "content": "c", "tool_call_id": "1", "tool_calls": [1]},
+    ]
+    template = "{% for m in messages %}{{ m | list | sort | join(' ') }};{% endfor %}"
+    output = llm.chat(conversation, GREEDY, chat_template=template)[0]
+    assert output.prompt == "content name role;content role;content role;content role tool_call_id;"
+
+
+def test_a_template_of_a_processor(llm, qwen2_checkpoint, tmp_path):
+    """Without a template of its own, a tokenizer has that of chat_template.json."""
+    shutil.copytree(qwen2_checkpoint, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}?"}))
+    output = LLM(str(tmp_path), dtype="float32").chat([{"role": "user", "content": "Hello"}], GREEDY)[0]
+    assert output.prompt == "Hello?"
 
 
 @pytest.mark.parametrize(

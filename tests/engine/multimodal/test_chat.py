@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.multimodal.pictures import CHAT_TEMPLATE, make_picture
 from tests.multimodal_checkpoints import IMAGE_TOKEN
-from tracellm import LLM, SamplingParams
+from tracellm import LLM, RequestOutput, SamplingParams
 from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.entrypoints.chat_media import takes_parts
+from tracellm.engine.entrypoints.chat_utils import takes_parts
 
 PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 PICTURE = make_picture(7)
@@ -85,6 +85,21 @@ def test_a_template_of_text_gets_placeholders_before_the_text(llm: LLM) -> None:
     assert output.prompt == f"<|im_start|>user\n{place}\n{place}\na\nb<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_placeholders_in_a_text(llm: LLM) -> None:
+    """Under `string`, a placeholder that a text has is that of an item; more of them than items are refused."""
+    place = "<|vision_start|><|image_pad|><|vision_end|>"
+    images = [{"type": "image_pil", "image_pil": PICTURE}] * 2
+
+    def ask(text: str) -> RequestOutput:
+        messages = [{"role": "user", "content": [{"type": "text", "text": text}, *images]}]
+        return llm.chat(messages, PARAMS, use_tqdm=False, chat_template_content_format="string")[0]
+
+    output = ask(f"See {place}.")
+    assert output.prompt == f"<|im_start|>user\n{place}\nSee {place}.<|im_end|>\n<|im_start|>assistant\n"
+    with pytest.raises(InvalidRequestError, match=r"Found more .* placeholders in input prompt than"):
+        ask(place * 3)
+
+
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
@@ -93,6 +108,8 @@ def test_a_template_of_text_gets_placeholders_before_the_text(llm: LLM) -> None:
             "{% for m in messages %}{% set c = m['content'] %}{% for part in c %}{{ part }}{% endfor %}{% endfor %}",
             True,
         ),
+        ("{% for p in messages[0].content | selectattr('type', 'equalto', 'text') %}{{ p.text }}{% endfor %}", True),
+        ("{% for p in messages[0].content[1:] %}{% generation %}{{ p.text }}{% endgeneration %}{% endfor %}", True),
         ("{% for m in messages %}{{ m.content }}{% endfor %}", False),
         ("{% for", False),
     ],

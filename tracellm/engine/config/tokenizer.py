@@ -44,7 +44,10 @@ def get_tokenizer(tokenizer: str, truncation_side: str = "left") -> PreTrainedTo
         if has_tokenizer_json:
             from transformers import PreTrainedTokenizerFast
 
-            return PreTrainedTokenizerFast.from_pretrained(folder, truncation_side=truncation_side)
+            loaded = PreTrainedTokenizerFast.from_pretrained(folder, truncation_side=truncation_side)
+            if not loaded.chat_template and (template := folder / "chat_template.json").is_file():  # the processor's
+                loaded.chat_template = json.loads(template.read_text(encoding="utf-8"))["chat_template"]
+            return loaded
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(folder, truncation_side=truncation_side)

@@ -16,7 +16,7 @@ from tracellm.engine.multimodal.media import MediaConnector, decode_audio, decod
 if TYPE_CHECKING:
     from tracellm.engine.multimodal.processing import BaseMultiModalProcessor
 
-__all__ = ["MultiModalItemTracker", "takes_parts"]
+__all__ = ["MultiModalItemTracker"]
 
 _MOST_UUID = 256
 
@@ -89,33 +89,3 @@ def _read_input_audio(value: Any) -> Any:
     if not isinstance(data, str):
         raise InvalidRequestError("`input_audio` must have `data`, base64 text, and `format`.")
     return decode_audio(decode_base64(data))
-
-
-def takes_parts(chat_template: str) -> bool:
-    """Return whether a chat template goes through the parts of a content itself, so that it places images.
-
-    Such a template loops over `message["content"]`, or over a variable that was set to it.
-    """
-    import jinja2
-    from jinja2 import nodes
-
-    try:
-        tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(chat_template)
-    except jinja2.TemplateError:
-        return False  # the template's own error comes when it is filled in
-    contents = {"content"}
-    for assign in tree.find_all(nodes.Assign):
-        if isinstance(assign.target, nodes.Name) and _is_content(assign.node, contents):
-            contents.add(assign.target.name)
-    return any(_is_content(loop.iter, contents) for loop in tree.find_all(nodes.For))
-
-
-def _is_content(node: Any, names: set[str]) -> bool:
-    """Return whether an expression is a message's content, or a variable that holds one."""
-    from jinja2 import nodes
-
-    if isinstance(node, nodes.Getitem):
-        return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
-    if isinstance(node, nodes.Getattr):
-        return bool(node.attr == "content")
-    return isinstance(node, nodes.Name) and node.name in names

@@ -6,7 +6,9 @@ vLLM: vllm/entrypoints/chat_utils.py. Left out: the templates that come with vLL
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import InvalidRequestError
@@ -23,6 +25,7 @@ __all__ = [
     "apply_hf_chat_template",
     "parse_chat_messages",
     "split_conversations",
+    "takes_parts",
     "track_items",
 ]
 
@@ -59,15 +62,63 @@ def track_items(
 ) -> tuple[MultiModalItemTracker | None, str]:
     """Return the tracker for a conversation's images and sounds, None for a text model, and the content format.
 
-    `auto` is `openai` for a model with images or sounds whose template goes through the parts itself, else `string`.
+    `auto` is `openai` for a template that goes through the parts of a content itself, else `string`.
     """
+    if content_format == "auto" and isinstance(chat_template, str):
+        content_format = "openai" if takes_parts(chat_template) else "string"
     if mm_processor is None:
         return None, content_format
-    from tracellm.engine.entrypoints.chat_media import MultiModalItemTracker, takes_parts
+    from tracellm.engine.entrypoints.chat_media import MultiModalItemTracker
 
-    if content_format == "auto" and takes_parts(chat_template or ""):
-        content_format = "openai"
     return MultiModalItemTracker(mm_processor), content_format
+
+
+@lru_cache(maxsize=32)
+def takes_parts(chat_template: str) -> bool:
+    """Return whether a chat template goes through the parts of a content itself, so that it places images.
+
+    Such a template loops over `message["content"]`, or over a variable that was set to it.
+
+    vLLM: vllm/entrypoints/chat_utils.py::_detect_content_format.
+    """
+    import jinja2
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
+
+    class Generation(Extension):
+        """`{% generation %}` of transformers, which marks what an assistant writes."""
+
+        tags = {"generation"}  # noqa: RUF012  (as jinja2 declares it)
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    try:
+        tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", Generation]).parse(chat_template)
+    except jinja2.TemplateError:
+        return False  # the template's own error comes when it is filled in
+    contents = {"content"}
+    for assign in tree.find_all(nodes.Assign):
+        if isinstance(assign.target, nodes.Name) and _is_content(assign.node, contents):
+            contents.add(assign.target.name)
+    return any(_is_content(loop.iter, contents) for loop in tree.find_all(nodes.For))
+
+
+def _is_content(node: Any, names: set[str]) -> bool:
+    """Return whether an expression is a message's content, a variable that holds one, or some of its parts."""
+    from jinja2 import nodes
+
+    while isinstance(node, (nodes.Filter, nodes.Test)) or (
+        isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+    ):
+        node = node.node
+    if isinstance(node, nodes.Getitem):
+        return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
+    if isinstance(node, nodes.Getattr):
+        return bool(node.attr == "content")
+    return isinstance(node, nodes.Name) and node.name in names
 
 
 def parse_chat_messages(
@@ -75,9 +126,10 @@ def parse_chat_messages(
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
-    A message without a content, and an assistant's with null, have an empty one. The arguments of an assistant's
+    A message keeps `role`, `content` and `name`; an assistant's, `tool_calls` and the reasoning; a tool's,
+    `tool_call_id`. One without a content, and an assistant's with null, have an empty one. The arguments of
     `tool_calls` become dicts. Images and sounds go to `items`. In their place is `{"type": "image"}` under `openai`;
-    otherwise their placeholders come before the message's text.
+    otherwise their placeholders come before the message's text, but for those that the text has itself.
 
     Raises:
         InvalidRequestError: names the invalid message.
@@ -101,20 +153,37 @@ def _parse_message(
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise InvalidRequestError(f"{label} needs a `role`, such as system, user or assistant; got {role!r}.")
-    parsed: dict[str, Any] = {**message, "role": role}
-    if tool_calls := message.get("tool_calls"):
-        parsed["tool_calls"] = _parse_tool_calls(label, tool_calls)
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
-    if role == "assistant" and reasoning:  # templates have either name
-        parsed |= {"reasoning": reasoning, "reasoning_content": reasoning}
+    parsed: dict[str, Any] = {"role": role}
+    if isinstance(message.get("name"), str):
+        parsed["name"] = message["name"]
+    if role == "tool" and "tool_call_id" in message:
+        parsed["tool_call_id"] = message["tool_call_id"]
+    if role == "assistant":
+        if tool_calls := message.get("tool_calls"):
+            parsed["tool_calls"] = _parse_tool_calls(label, tool_calls)
+        if reasoning := message.get("reasoning") or message.get("reasoning_content"):  # templates have either name
+            parsed |= {"reasoning": reasoning, "reasoning_content": reasoning}
     content = message.get("content", ())
     parts = _parse_content(label, () if content is None and role == "assistant" else content, items)
     if content_format == "openai":
         parsed["content"] = [{key: value for key, value in part.items() if key != "placeholder"} for part in parts]
     else:
-        placeholders = [part["placeholder"] for part in parts if "placeholder" in part]
-        parsed["content"] = "\n".join([*placeholders, *(part["text"] for part in parts if part["type"] == "text")])
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        placeholders = Counter(part["placeholder"] for part in parts if "placeholder" in part)
+        parsed["content"] = "\n".join([*_missing_placeholders(label, text, placeholders), text])
     return parsed
+
+
+def _missing_placeholders(label: str, text: str, placeholders: Counter[str]) -> Iterator[str]:
+    """Yield the placeholders of a message's items that its text does not have itself."""
+    for placeholder, count in placeholders.items():
+        missing = count - text.count(placeholder)
+        if missing < 0:
+            raise InvalidRequestError(
+                f"Found more '{placeholder}' placeholders in input prompt than actual multimodal data items. {label} "
+                f"has {count} of these items."
+            )
+        yield from [placeholder] * missing
 
 
 def _parse_content(label: str, content: object, items: MultiModalItemTracker | None) -> list[dict[str, str]]:

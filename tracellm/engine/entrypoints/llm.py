@@ -251,7 +251,7 @@ class LLM(BeamSearchMethods, PoolingMethods):
             use_tqdm: as for `generate`.
             chat_template: a Jinja template instead of the tokenizer's own.
             chat_template_content_format: form of a message's content in the template: `string`, one text; `openai`, a
-                list of `{"type": "text", "text": ...}`; `auto` is `string`.
+                list of `{"type": "text", "text": ...}`; `auto` is what the template expects.
             add_generation_prompt: end the prompt with the opening of an answer.
             continue_final_message: continue the last message instead of answering it; needs
                 `add_generation_prompt=False`.

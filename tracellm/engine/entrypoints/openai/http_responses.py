@@ -116,7 +116,7 @@ def error_response(error: Exception) -> ErrorResponse:
 
 
 def _internal_error(error: Exception) -> ErrorResponse:
-    message = f"The server has failed ({type(error).__name__}). This is a fault of tracellm; the server's log has the details."
+    message = f"The server has failed ({type(error).__name__}), by a fault of tracellm. Its log has the details."
     return create_error_response(message, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

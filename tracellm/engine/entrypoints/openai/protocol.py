@@ -315,7 +315,7 @@ class SamplingRequest(OpenAIBaseModel):
         vLLM: vllm/entrypoints/utils.py::should_include_usage.
         """
         if self.stream_options is None:
-            return force, force
+            return force, False
         usage = bool(self.stream_options.include_usage) or force
         return usage, usage and bool(self.stream_options.continuous_usage_stats)
 

@@ -318,6 +318,12 @@ class ResponseFunctionToolCall(OpenAIBaseModel):
     id: str = Field(default_factory=lambda: f"fc_{random_uuid()}")
     status: ResponseStatus = "completed"
 
+    @field_validator("call_id")
+    @classmethod
+    def _convert_call_id(cls, value: str) -> str:
+        """Convert a random id of a chat's call to this API's form."""
+        return value.replace("chatcmpl-tool-", "call_")
+
 
 ResponseOutputItem = ResponseReasoningItem | ResponseOutputMessage | ResponseFunctionToolCall
 
