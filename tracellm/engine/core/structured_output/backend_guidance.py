@@ -412,7 +412,7 @@ def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams
             begin, end, schema = structure["begin"], structure["end"], _json_schema(structure["schema"], params)
             trigger = next((t for t in triggers if begin.startswith(t)), None)
             if not trigger:
-                raise ValueError(f"`begin` {begin!r} does not start with any of the triggers {triggers}.")
+                raise ValueError(f"`begin` {begin!r} does not start with any of the triggers, {shorten(triggers)}.")
             if trigger[0] + trigger[-1] == "<>" and not _SPECIAL_TOKEN.fullmatch(trigger):
                 raise ValueError(f"the trigger {trigger!r} is not the name of a special token, such as `<tool_call>`.")
             tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=end))
