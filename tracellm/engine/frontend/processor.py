@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from tracellm.engine.config.errors import InvalidRequestError, shorten
@@ -41,6 +40,7 @@ class Processor:
         self.tokenizer = tokenizer
         self.input_preprocessor = InputPreprocessor(self.model_config, tokenizer)
         self.supported_tasks = get_supported_tasks(vllm_config)
+        self._guidance_backend: GuidanceBackend | None = None  # with the first constraint
 
     def process_inputs(
         self,
@@ -157,30 +157,21 @@ class Processor:
             )
 
     def validate_structured_output(self, params: SamplingParams) -> Callable[[], None] | None:
-        """Compile the constraint, unless it was compiled before.
+        """Compile the constraint; return a function for what may take seconds of that, or None.
 
-        Returns:
-            None, or a function for the rest of the check, which may take seconds.
-
-        Raises:
-            InvalidRequestError: the constraint cannot be used. The function may raise it too.
+        Both raise `InvalidRequestError` for a constraint that cannot be used.
         """
         constraint = params.structured_outputs
         if constraint is None or constraint.all_constraints_none():
             return None
         if self.tokenizer is None:
             raise InvalidRequestError("`structured_outputs` need the tokenizer, but skip_tokenizer_init=True.")
-        from tracellm.engine.core.structured_output.backend_guidance import validate_guidance_grammar
+        from tracellm.engine.core.structured_output import backend_guidance as guidance
 
-        return validate_guidance_grammar(constraint, self._guidance_backend)
-
-    @cached_property
-    def _guidance_backend(self) -> GuidanceBackend:
-        """Grammar backend, loaded with the first structured output request."""
-        from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
-
-        assert self.tokenizer is not None
-        return get_guidance_backend(self.tokenizer, self.model_config.get_vocab_size())
+        if self._guidance_backend is None:
+            vocab_size = self.model_config.get_vocab_size()
+            self._guidance_backend = guidance.get_guidance_backend(self.tokenizer, vocab_size)
+        return guidance.validate_guidance_grammar(constraint, self._guidance_backend)
 
     def _validate_model_input(self, inputs: TokenInputs) -> None:
         token_ids = inputs["prompt_token_ids"]
