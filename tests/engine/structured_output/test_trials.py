@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.processes import HANG_GUARD
 from tracellm import LLM, AsyncLLM, SamplingParams
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.core.structured_output import trial
@@ -120,7 +121,7 @@ def test_slow_constraints_delay_only_their_kind(qwen2_checkpoint: Path, monkeypa
     may_end = threading.Event()
 
     def wait(process: TrialProcess, trials: Sequence[trial.Trial]) -> None:
-        may_end.wait(5)  # ends if the other one waits too, and the test fails
+        may_end.wait(HANG_GUARD)  # the test fails if the other one waits too
 
     async def run() -> None:
         engine = AsyncLLM(str(qwen2_checkpoint))
