@@ -17,6 +17,7 @@ vLLM, of the same round: of throughput above 1, of times below 1 are better than
 
 # ruff: noqa: T201  (it prints a table)
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -27,7 +28,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
@@ -222,14 +222,14 @@ def _server(name: str, vllm: str, folder: Path) -> Iterator[Server]:
 def main() -> None:
     """Measure, and print the table."""
     options = _options()
-    loads = [Load(number, None, busy) for busy in options.neighbours for number in options.concurrency]
+    loads = [Load(count, None, busy) for busy in options.neighbours for count in options.concurrency]
     loads += [Load(None, rate, busy) for busy in options.neighbours for rate in options.rates]
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         folder = Path(directory)
         servers = {name: stack.enter_context(_server(name, options.vllm, folder / name)) for name in options.servers}
         client = _Client(options.vllm, folder, options)
         stack.callback(client.close)
-        seeds = count()
+        seeds = itertools.count()
         first = next(seeds)
         for server in servers.values():
             client.measure(server, Load(max(options.concurrency, default=8), None, 0), first)

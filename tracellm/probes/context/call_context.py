@@ -9,6 +9,7 @@ OpenTelemetry: the current span of `opentelemetry.context` is the counterpart of
 import itertools
 import threading
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -125,13 +126,16 @@ _numbers = itertools.count(1)
 _new_contexts: dict[int, ThreadContext] = {}
 _contexts: WeakValueDictionary[int, ThreadContext] = WeakValueDictionary()
 _MAX_NEW_CONTEXTS = 4096
+_found_contexts: deque[ThreadContext] = deque(maxlen=10_000)
+"""Contexts that were found last: the live feed, and the next segment of a ring, ask for some that have ended."""
 
 
 def find_thread_context(number: int) -> ThreadContext | None:
-    """Return the thread context of this number, or None if it was gone before a record of it was written."""
+    """Return the thread context of this number, or None if it ended long ago, or before a record of it was written."""
     found = _new_contexts.pop(number, None) or _contexts.get(number)
     if found is not None:
         _contexts[number] = found
+        _found_contexts.append(found)
     if len(_new_contexts) > _MAX_NEW_CONTEXTS:  # contexts in which no call was made
         for old in list(_new_contexts)[: _MAX_NEW_CONTEXTS // 2]:
             if (unused := _new_contexts.pop(old, None)) is not None:

@@ -47,7 +47,6 @@ FLUSH_SECONDS = 0.2
 _MOST_AT_ONCE = 16_384  # records in a frame: encoding holds the interpreter's lock
 _MOST_WAITING = 500_000  # records, some 150 MB
 _MOST_KEPT_BYTES = 8 << 20  # of submissions that each segment of a ring begins with
-_MOST_THREADS = 10_000  # each HTTP request of a server is one
 _SLOW_SECONDS = 0.1  # after a longer write, only the thread writes
 _LONGEST_END_SECONDS = 10.0
 
@@ -68,7 +67,6 @@ class Recorder:
     Attributes:
         buffer: records that are not written yet.
         batches: records that were written, for the live feed; filled only if `keeps_batches`.
-        threads: definitions of the last threads in written records, by their numbers; they outlive the threads.
         calls: records written.
         lost: calls that could not be written.
         dropped: calls that a ring did not keep.
@@ -90,7 +88,6 @@ class Recorder:
         self.buffer: list[Record] = []
         self.batches: deque[list[Record]] = deque()
         self.keeps_batches = False
-        self.threads: dict[int, dict[str, Any]] = {}
         self.calls = self.lost = self.dropped = self.bytes = self.steps = 0
         self.seconds = self.longest_seconds = 0.0
         self.path = path
@@ -295,7 +292,7 @@ class Recorder:
         frames = [frame]
         if sites or threads:
             new_sites = [(number, define_site(site_numbered(number))) for number in sites if number >= 0]
-            new_threads = [(number, self._define_thread(number)) for number in threads]
+            new_threads = [(number, define_thread(find_thread_context(number))) for number in threads]
             frames.insert(0, encode(DEFINITIONS, new_sites, new_threads))
         before, begin = file.size, time.monotonic()
         file.append(*frames)
@@ -306,13 +303,6 @@ class Recorder:
         probes = {number: site_numbered(number).probe for number in sites if number >= 0}
         self._step_sites.update(number for number, probe in probes.items() if probe.is_step)
         self._kept_sites.update(number for number, probe in probes.items() if probe.target in self._submissions)
-
-    def _define_thread(self, number: int) -> dict[str, Any]:
-        if (thread := find_thread_context(number)) is not None:
-            self.threads[number] = define_thread(thread)
-            if len(self.threads) > _MOST_THREADS:
-                del self.threads[next(iter(self.threads))]
-        return self.threads.get(number, {})
 
     def write_open(self, least_age: int = 1) -> None:
         """Write the calls that were already under way at the last round, or all that are for a `least_age` of 0."""
@@ -412,8 +402,10 @@ def _form(attributes: Attributes | None) -> dict[str, Any]:
     return {"facts": "entry"}
 
 
-def define_thread(thread: ThreadContext) -> dict[str, Any]:
+def define_thread(thread: ThreadContext | None) -> dict[str, Any]:
     """Return a thread context as plain data: the thread's name, None for the main one, and the trace of its calls."""
+    if thread is None:
+        return {}
     scope = thread.scope
     trace = None if scope is None else (scope.trace_id, scope.parent, scope.recording, scope.outside)
     return {"thread_name": thread.thread_name, "trace": trace}

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tracellm.probes.context.call_context import Record, find_thread_context
 from tracellm.probes.record.record_file import Header
@@ -151,12 +151,8 @@ class LiveFeed:
         if sites or threads:
             self._builder.define(
                 [(number, define_site(site_numbered(number))) for number in sites if number >= 0],
-                [(number, self._define_thread(number)) for number in threads],
+                [(number, define_thread(find_thread_context(number))) for number in threads],
             )
-
-    def _define_thread(self, number: int) -> Mapping[str, Any]:
-        thread = find_thread_context(number)
-        return self._recorder.threads.get(number, {}) if thread is None else define_thread(thread)
 
     def _skip(self) -> None:
         batches = self._recorder.batches

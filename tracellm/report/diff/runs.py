@@ -8,6 +8,7 @@ from tracellm.report.facts.http_requests import HttpRequest, refused
 from tracellm.report.facts.startup import client_choice, engine_config, model_load
 from tracellm.report.texts import text, texts
 from tracellm.report.wording.blocks import Block, Column, Heading, Paragraph, Table
+from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
@@ -147,10 +148,12 @@ def _refused(run: RunFolder, lang: str) -> _Cell:
     """Return the number of refused HTTP requests by path and answer, the most frequent first."""
     counts = Counter((http.title, http.answer) for http in refusals(run))
     ordered = sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
-    return [
-        _shown(text(lang, "diff.runs.refusals", n=count, request=visible(title), answer=visible(answer)))
-        for (title, answer), count in ordered[:_MOST_REFUSALS]
+    shown, more = clip(ordered, _MOST_REFUSALS)
+    lines = [
+        _shown(text(lang, "diff.runs.refusals", n=count, request=title, answer=answer))
+        for (title, answer), count in shown
     ]
+    return [*lines, "…"] if more else lines
 
 
 def _config(run: RunFolder) -> dict[str, str]:

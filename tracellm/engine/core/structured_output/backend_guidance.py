@@ -246,10 +246,10 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
         if reason is not None:
             return None
         trials, is_bounded = _trials(params, key)
-    if not is_bounded:
-        return partial(_try, trials, backend.trial_process.first_error, backend, option, digest)
-    _try(trials, partial(first_error, backend.ll_tokenizer), backend, option, digest)
-    return None
+    if is_bounded:
+        _try(backend, option, digest, trials, partial(first_error, backend.ll_tokenizer))
+        return None
+    return partial(_try, backend, option, digest, trials, backend.trial_process.first_error)
 
 
 @contextmanager
@@ -291,11 +291,11 @@ def _trials(params: StructuredOutputsParams, key: StructuredOutputKey) -> tuple[
 
 
 def _try(
-    trials: dict[str, Trial],
-    find_error: Callable[[list[Trial]], tuple[int, str] | None],
     backend: GuidanceBackend,
     option: StructuredOutputOptions,
     digest: bytes,
+    trials: dict[str, Trial],
+    find_error: Callable[[list[Trial]], tuple[int, str] | None],
 ) -> None:
     """Try constraints, and remember the result.
 

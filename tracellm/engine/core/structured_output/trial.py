@@ -36,7 +36,7 @@ _REGEX_LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=4000, init
 _MAX_SECONDS = 3
 """Seconds of processor time for a constraint."""
 _MAX_BYTES = 1 << 29
-"""Memory that the process may take beyond the tokenizer's, in bytes."""
+"""Memory that a trial may take beyond what the process has before it, in bytes."""
 _ANNOTATIONS = {"$defs", "$schema", "default", "definitions", "description", "examples", "title"}
 _COMBINING = {"$ref", "anyOf", "oneOf"}
 """Keywords whose alternatives are multiplied with what other keywords allow."""

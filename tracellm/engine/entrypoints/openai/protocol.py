@@ -61,8 +61,8 @@ MAX_ID_LENGTH = 256
 _MAX_STRINGS = 1024
 """Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
 _INT64_LIMIT = 2**63
-_GUIDED = ("json", "regex", "choice", "grammar", "whitespace_pattern")
-_FORMATS = ("response_format", "structural_tag", *(f"guided_{name}" for name in _GUIDED))
+_FORMATS = ("structural_tag", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+"""Fields of which each is a constraint."""
 
 
 class _FailFast(FailFast):
@@ -349,7 +349,7 @@ class SamplingRequest(OpenAIBaseModel):
 
     def constrain_to(self, schema: dict[str, Any]) -> None:
         """Replace all format fields by a JSON schema, with at most one space between its parts."""
-        for name in _FORMATS:
+        for name in ("response_format", "guided_whitespace_pattern", *_FORMATS):
             setattr(self, name, None)
         self.structured_outputs = {"json": schema, "whitespace_pattern": " ?"}
 
@@ -359,8 +359,7 @@ class SamplingRequest(OpenAIBaseModel):
             return param
         if self.response_format is not None and self.response_format.constraint():
             return "response_format"
-        names = (name for name in _FORMATS if name not in ("response_format", "guided_whitespace_pattern"))
-        return next((name for name in names if getattr(self, name) is not None), param)
+        return next((name for name in _FORMATS if getattr(self, name) is not None), param)
 
     def to_beam_search_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> BeamSearchParams:
         """Convert these fields to the parameters of a beam search.
