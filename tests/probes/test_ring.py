@@ -65,7 +65,7 @@ def test_calls_of_a_thread_that_has_ended(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
 
     def run() -> None:
-        for calls in (15, 15, 15, 1):
+        for calls in (20, 20, 20, 1):
             recording._recorder.flush()
             for i in range(calls):
                 work(i)
@@ -76,7 +76,7 @@ def test_calls_of_a_thread_that_has_ended(tmp_path: Path, monkeypatch: pytest.Mo
         thread.start()
         thread.join()
     spans = RunFolder.open(tmp_path).trace.named("work")
-    assert [span.attributes.get(names.THREAD_NAME) for span in spans] == ["short"] * 16
+    assert [span.attributes.get(names.THREAD_NAME) for span in spans] == ["short"] * 11
 
 
 def test_calls_that_outlive_a_ring(tmp_path: Path):
