@@ -100,7 +100,7 @@ def test_contents_that_vllm_takes(llm):
 
 
 def test_fields_that_a_template_gets(llm):
-    """A template gets the fields that vLLM gives it: an absent list of calls is absent, not null."""
+    """A template gets the fields that vLLM gives it, and no empty list of calls: that is absent, like null."""
     conversation = [
         {"role": "user", "content": "a", "name": "Ann", "tool_calls": None, "prefix": True},
         {"role": "assistant", "content": "b", "name": None, "tool_calls": None, "function_call": None},

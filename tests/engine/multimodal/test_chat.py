@@ -108,12 +108,19 @@ def test_placeholders_in_a_text(llm: LLM) -> None:
             "{% for m in messages %}{% set c = m['content'] %}{% for part in c %}{{ part }}{% endfor %}{% endfor %}",
             True,
         ),
-        ("{% for p in messages[0].content | selectattr('type', 'equalto', 'text') %}{{ p.text }}{% endfor %}", True),
-        ("{% for p in messages[0].content[1:] %}{% generation %}{{ p.text }}{% endgeneration %}{% endfor %}", True),
+        ("{% for m in messages %}{% for p in m.content | selectattr('type', 'equalto', 'text') %}{% endfor %}"
+         "{% endfor %}", True),
+        ("{% set turns = messages[1:] %}{% for m in turns %}{% for p in m.content[1:] %}{% generation %}{{ p.text }}"
+         "{% endgeneration %}{% endfor %}{% endfor %}", True),
+        ("{% macro say(content) %}{% for p in content %}{{ p }}{% endfor %}{% endmacro %}"
+         "{% for m in messages %}{{ say(m.content) }}{{ '[S]' + m.content }}{% endfor %}", False),
+        ("{% for d in documents %}{% for p in d.content %}{{ p }}{% endfor %}{% endfor %}", False),
+        ("{% for p in messages[0].content %}{{ p }}{% endfor %}", False),
+        ("{% for a, b in messages %}{% endfor %}{% set a, b = messages %}", False),
         ("{% for m in messages %}{{ m.content }}{% endfor %}", False),
         ("{% for", False),
     ],
-)
+)  # fmt: skip
 def test_templates_that_take_parts_are_found(template: str, expected: bool) -> None:
-    """A template takes parts if it loops over a message's content, or over a variable that holds it."""
+    """A template takes parts if it loops over the content of each message, or over a variable that holds it."""
     assert takes_parts(template) == expected

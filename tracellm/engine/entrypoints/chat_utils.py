@@ -75,11 +75,11 @@ def track_items(
 
 @lru_cache(maxsize=32)
 def takes_parts(chat_template: str) -> bool:
-    """Return whether a chat template goes through the parts of a content itself, so that it places images.
+    """Return whether a chat template goes through the parts of a message's content itself, so that it places images.
 
-    Such a template loops over `message["content"]`, or over a variable that was set to it.
+    Such a template loops over `messages`, and over `message["content"]` there, or a variable that was set to it.
 
-    vLLM: vllm/entrypoints/chat_utils.py::_detect_content_format.
+    vLLM: vllm/entrypoints/chat_utils.py::_detect_content_format. There it must loop over `message["content"]` itself.
     """
     import jinja2
     from jinja2 import nodes
@@ -99,25 +99,35 @@ def takes_parts(chat_template: str) -> bool:
         tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", Generation]).parse(chat_template)
     except jinja2.TemplateError:
         return False  # the template's own error comes when it is filled in
-    contents = {"content"}
-    for assign in tree.find_all(nodes.Assign):
-        if isinstance(assign.target, nodes.Name) and _is_content(assign.node, contents):
+    assigns: list[Any] = [one for one in tree.find_all(nodes.Assign) if isinstance(one.target, nodes.Name)]
+    loops: list[Any] = [one for one in tree.find_all(nodes.For) if isinstance(one.target, nodes.Name)]
+    conversations, contents = {"messages"}, set[str]()
+    for assign in assigns:
+        if _reads(assign.node, conversations):
+            conversations.add(assign.target.name)
+    messages = {loop.target.name for loop in loops if _reads(loop.iter, conversations)}
+    for assign in assigns:
+        if _reads(assign.node, messages, "content") or _reads(assign.node, contents):
             contents.add(assign.target.name)
-    return any(_is_content(loop.iter, contents) for loop in tree.find_all(nodes.For))
+    return any(_reads(loop.iter, messages, "content") or _reads(loop.iter, contents) for loop in loops)
 
 
-def _is_content(node: Any, names: set[str]) -> bool:
-    """Return whether an expression is a message's content, a variable that holds one, or some of its parts."""
+def _reads(node: Any, names: set[str], key: str | None = None) -> bool:
+    """Return whether an expression is one of these variables, or its item `key`, or some elements of that."""
     from jinja2 import nodes
 
     while isinstance(node, (nodes.Filter, nodes.Test)) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):
         node = node.node
-    if isinstance(node, nodes.Getitem):
-        return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
-    if isinstance(node, nodes.Getattr):
-        return bool(node.attr == "content")
+    if key is not None:
+        if isinstance(node, nodes.Getitem):
+            found = node.arg.value if isinstance(node.arg, nodes.Const) else None
+        else:
+            found = node.attr if isinstance(node, nodes.Getattr) else None
+        if found != key:
+            return False
+        node = node.node
     return isinstance(node, nodes.Name) and node.name in names
 
 
@@ -126,10 +136,11 @@ def parse_chat_messages(
 ) -> list[dict[str, Any]]:
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
-    A message keeps `role`, `content` and `name`; an assistant's, `tool_calls` and the reasoning; a tool's,
-    `tool_call_id`. One without a content, and an assistant's with null, have an empty one. The arguments of
-    `tool_calls` become dicts. Images and sounds go to `items`. In their place is `{"type": "image"}` under `openai`;
-    otherwise their placeholders come before the message's text, but for those that the text has itself.
+    A message keeps `role`, `content` and `name`; an assistant's, the reasoning and `tool_calls` (vLLM also keeps an
+    empty list of them); a tool's, `tool_call_id`. One without a content, and an assistant's with null, have an empty
+    one. The arguments of `tool_calls` become dicts. Images and sounds go to `items`. In their place is
+    `{"type": "image"}` under `openai`; otherwise their placeholders come before the message's text, but for those that
+    the text has itself.
 
     Raises:
         InvalidRequestError: names the invalid message.
