@@ -114,6 +114,21 @@ def test_compilation_takes_another_thread(llm, monkeypatch):
     assert threading.current_thread() not in threads
 
 
+def test_the_library_is_loaded_in_a_thread(llm, monkeypatch):
+    """The first constrained request has a thread load the library, so that no other new request waits for it."""
+    threads = []
+    grammars = core_of(llm).structured_output_manager
+    backend = grammars.backend
+
+    def load(self):
+        threads.append(threading.current_thread().name)
+        return backend
+
+    monkeypatch.setattr(type(grammars), "backend", property(load))
+    llm.generate("a", CONSTRAINED, use_tqdm=False)
+    assert threads[0].startswith("grammar")
+
+
 def test_an_engine_without_constraints_never_waits(qwen2_checkpoint):
     """An engine without constraints ends its last, empty step at once."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=50)

@@ -51,7 +51,7 @@ class StructuredOutputManager:
 
     @cached_property
     def backend(self) -> StructuredOutputBackend:
-        """The grammar library."""
+        """The grammar library; two threads that begin at the same time get the same one."""
         from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
 
         model_config = self.vllm_config.model_config
@@ -77,24 +77,23 @@ class StructuredOutputManager:
     def grammar_init(self, request: Request) -> None:
         """Start to compile the request's grammar in a thread; do nothing for an unconstrained request.
 
+        The thread of the first one creates the backend, for which vLLM has all other new requests wait.
+
         Raises:
-            EngineError: the backend or the reasoning parser does not support the tokenizer.
+            EngineError: the reasoning parser does not support the tokenizer.
         """
         structured_output_request = request.structured_output_request
         if structured_output_request is None:
             return
         if self.reasoner is not None:
             structured_output_request.reasoning_ended = self.reasoner.prompt_ends_reasoning(request.prompt_token_ids)
-        backend = self.backend
-        compiling = self.executor.submit(self._create_grammar, backend, structured_output_request.params)
+        compiling = self.executor.submit(self._create_grammar, structured_output_request.params)
         structured_output_request.compiling = compiling
         self._compiling.add(compiling)
         compiling.add_done_callback(self._compiling.discard)
 
-    def _create_grammar(
-        self, backend: StructuredOutputBackend, params: StructuredOutputsParams
-    ) -> StructuredOutputGrammar:
-        return backend.compile_grammar(params)
+    def _create_grammar(self, params: StructuredOutputsParams) -> StructuredOutputGrammar:
+        return self.backend.compile_grammar(params)
 
     def wait_for_a_grammar(self) -> None:
         """Wait briefly until a grammar is compiled, if any is being compiled. Called after a step without work.
