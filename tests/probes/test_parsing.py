@@ -6,7 +6,9 @@ from tests.engine.test_reasoning_parsers import make as make_reasoning_parser
 from tests.probes.tracing import outline, record
 from tests.server.test_tool_parsers import make
 from tracellm.probes.catalog.engine import CATALOG
+from tracellm.report.facts.messages import ParsedMessage, parsed_messages
 from tracellm.trace import names
+from tracellm.trace.model import Trace
 
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
 
@@ -47,3 +49,20 @@ def test_streams(tmp_path: Path) -> None:
         "tool call of f, arguments: str of 2",
         "nothing yet",
     ]
+
+
+def test_the_message_of_an_http_request(tmp_path: Path) -> None:
+    """An HTTP request has the sum of what the parsers found below it; content that both parsers saw counts once."""
+
+    def run() -> None:
+        reasoning_parser, tool_parser = make_reasoning_parser("deepseek_r1"), make("hermes")
+        for piece in ("one</thi", f"nk>four{CALL}", CALL):
+            _, content = reasoning_parser.extract_reasoning_streaming(piece)
+            tool_parser.extract_tool_calls_streaming(content)
+        tool_parser.extract_tool_calls_streaming("", finished=True)
+
+    trace = record(tmp_path, run, CATALOG)
+    [script] = trace.roots
+    assert parsed_messages(trace) == {}
+    script.attributes[names.HTTP_METHOD] = "POST"
+    assert parsed_messages(Trace(trace.spans)) == {script.span_id: ParsedMessage(3, 4, ("f", "f"))}

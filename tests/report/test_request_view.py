@@ -36,6 +36,14 @@ def test_outputs_of_one_request_stand_together():
     ]  # fmt: skip
 
 
+def test_a_stop_string_is_the_reason():
+    """A request that a stop string of its own ended has that as its reason, not the end token."""
+    spans = a_run()
+    life = next(span for span in spans if span.name == names.REQUEST_SPAN)
+    life.attributes[names.REQUEST_STOPPED_BY] = "stop_string"
+    assert "finish reason: stop (stop string)" in requests_view(Trace(spans), "en")["requests"][0]["facts"]
+
+
 def test_requests_of_their_own_stay_apart():
     """Requests without n, or with n = 1, are separate entries."""
     shown = requests_view(Trace(a_run()), "zh")["requests"]

@@ -114,6 +114,15 @@ def test_other_tokens_are_another_output():
     assert (pair.same_output, pair.same_prompt) == (False, True)
 
 
+def test_tokens_after_a_stop_string_are_no_output():
+    """Tokens that the engine core sampled before the abort of a stop string reached it are not compared."""
+    runs = run_of(steps=3, tokens=[1, 2, 3]), run_of(steps=3, tokens=[1, 2, 4])
+    for trace in runs:
+        for span in trace.named(names.REQUEST_SPAN):
+            span.attributes |= {names.GEN_AI_OUTPUT_TOKENS: 2, names.REQUEST_STOPPED_BY: "stop_string"}
+    assert all(pair.same_output for pair in compare(*runs).requests)
+
+
 def test_what_was_not_recorded_is_not_said_to_be_the_same():
     """Without recorded text, prompts and tokens are unknown, and only counts and ends are compared."""
     found = compare(run_of(), run_of(text=False))

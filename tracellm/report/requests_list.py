@@ -12,6 +12,7 @@ from textwrap import wrap
 from rich.cells import cell_len
 
 from tracellm.report.facts.http_requests import HttpRequest, http_request_of, http_requests
+from tracellm.report.facts.messages import ParsedMessage, parsed_messages
 from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import finish_reason
@@ -19,7 +20,7 @@ from tracellm.report.wording.quantities import duration
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.model import Trace
 
-__all__ = ["failed_text", "http_text", "request_facts", "requests_list"]
+__all__ = ["failed_text", "http_text", "message_text", "request_facts", "requests_list"]
 
 _TIME = 10
 """Columns of a time."""
@@ -29,7 +30,7 @@ _INDENT = " " * (2 * _TIME + 2)
 def requests_list(trace: Trace, lang: str, width: int) -> str:
     """Return all requests, `width` columns wide where ids allow it, ending in a newline."""
     found = {request.span_id: request for request in requests(trace.spans)}
-    from_http, times = http_request_of(trace), request_times(trace)
+    from_http, times, messages = http_request_of(trace), request_times(trace), parsed_messages(trace)
     others = [trace.by_id[span_id] for span_id in found if span_id not in from_http]
     by_span = {http.span.span_id: http for http in http_requests(trace)}
     spans = sorted([*(http.span for http in by_span.values()), *others], key=attrgetter("start_ns"))
@@ -44,6 +45,8 @@ def requests_list(trace: Trace, lang: str, width: int) -> str:
         took = "" if span.open else duration(span.duration_ns / 1e9)
         lines.append(_line(f"{(span.start_ns - start) / 1e9:,.3f} s", took, title))
         below = _below(found[span.span_id], times, lang) if http is None else _of_http(http, found, times, lang)
+        if http is not None and (message := messages.get(span.span_id)) is not None:
+            below = [*below, message_text(message, lang)]
         for part in below:
             lines += wrap(
                 part,
@@ -73,6 +76,14 @@ def _answered(http: HttpRequest) -> str:
     return f"{visible(http.title)} → {http.answer}" if http.answer else visible(http.title)
 
 
+def message_text(message: ParsedMessage, lang: str) -> str:
+    """Return `parsed into 34 characters of reasoning, a call of weather`."""
+    counts = {"reasoning": message.reasoning, "content": message.content}
+    parts = [text(lang, f"requests.parsed.{name}", n=count) for name, count in counts.items() if count]
+    parts += [text(lang, "requests.parsed.tool_call", name=visible(name)) for name in message.tool_calls]
+    return text(lang, "requests.parsed", parts=text(lang, "step.comma").join(parts))
+
+
 def failed_text(http: HttpRequest, lang: str) -> str:
     """Return `POST /v1/completions → 400 BadRequestError: ...`, with the message of the error if it is recorded."""
     what = _answered(http)
@@ -100,8 +111,8 @@ def request_facts(request: RequestFacts, times: Mapping[str, RequestTimes], lang
     """Return the finish reason of a request, its time, its steps, and its times in each state."""
     facts = [
         text(lang, "html.request.unfinished")
-        if request.finish_reason is None
-        else text(lang, "html.request.ended", why=finish_reason(request.finish_reason, lang)),
+        if request.ended_by is None
+        else text(lang, "html.request.ended", why=finish_reason(request.ended_by, lang)),
         duration(request.seconds),
     ]
     if request.steps is not None:

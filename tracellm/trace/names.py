@@ -242,6 +242,16 @@ GEN_AI_FIRST_CHUNK = _define(
 GEN_AI_FINISH_REASONS = _define(
     "gen_ai.response.finish_reasons", "str[]", "reasons for the end of the generation: stop, length, abort"
 )
+REQUEST_STOPPED_BY = _define(
+    "tracellm.request.stopped_by", "str", "stop_string or stop_token, if one of the request's own ended it"
+)
+
+_PARSERS = ("extract_reasoning", "extract_tool_calls", "extract_reasoning_streaming", "extract_tool_calls_streaming")
+
+_define = Group("Parts that a server finds in an output, or in the next piece of a stream", on=_PARSERS)
+PARSED_REASONING = _define("tracellm.parsed.reasoning", "int", "characters of reasoning")
+PARSED_CONTENT = _define("tracellm.parsed.content", "int", "characters of content")
+PARSED_TOOL_CALLS = _define("tracellm.parsed.tool_calls", "str[]", "names of the called functions, one for each call")
 
 
 # -- start-up

@@ -74,11 +74,14 @@ _SERVER: dict[str, dict[str, Any]] = {  # option -> its arguments for click
     "enable_log_requests": {"is_flag": True},
     "max_log_len": {"type": click.INT, "metavar": "N"},
 }
+_OFF = {"enable_log_requests": ["/--no-enable-log-requests", "/--disable-log-requests"]}
+"""Flags that have opposites in vLLM 0.11.1, which change nothing here."""
 
 
 def _server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for name, further in reversed(_SERVER.items()):
-        function = option(f"--{name.replace('_', '-')}", name, help=f"serve.help.{name}", **further)(function)
+        flags = [f"--{name.replace('_', '-')}{off}" for off in _OFF.get(name, [""])]
+        function = option(*flags, name, help=f"serve.help.{name}", **further)(function)
     return function
 
 
@@ -136,7 +139,8 @@ def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, An
     engine_args = EngineArgs.from_arguments(**engine)
 
     def ready(address: str) -> None:
-        _say(lang, text(lang, "serve.ready", model=args.served_model_name[0], address=address))
+        key = "serve.ready.pooling" if engine_args.runner == "pooling" else "serve.ready"
+        _say(lang, text(lang, key, model=args.served_model_name[0], address=address))
 
     args = ServeArgs(engine_args=engine_args, on_ready=ready, **further)
     asyncio.run(run_server(args))

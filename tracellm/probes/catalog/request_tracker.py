@@ -211,7 +211,7 @@ class RequestTracker:
             if request.first_token_ns is None:
                 request.first_token_ns = at_ns
 
-    def ended(self, request_id: str, end_ns: int, reason: str | None) -> None:
+    def ended(self, request_id: str, end_ns: int, reason: str | None, stopped_by: str | None = None) -> None:
         """End a request's span; `reason` is None if the recording ends first."""
         if not self._records_requests:
             return
@@ -223,6 +223,8 @@ class RequestTracker:
             del self._children[request.external]
         if reason is not None:
             span.attributes[names.GEN_AI_FINISH_REASONS] = [reason]
+        if stopped_by is not None:
+            span.attributes[names.REQUEST_STOPPED_BY] = stopped_by
         self._ended.append(span)
 
     def failed(self, request_id: str, end_ns: int, error: str) -> None:

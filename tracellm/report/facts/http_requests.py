@@ -11,7 +11,7 @@ from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 
-__all__ = ["HttpRequest", "http_request", "http_request_of", "http_requests", "refused"]
+__all__ = ["HttpRequest", "http_request", "http_request_around", "http_request_of", "http_requests", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,16 @@ def http_request_of(trace: Trace) -> Mapping[str, HttpRequest]:
 
 def _around(trace: Trace) -> dict[str, Span]:
     """Return the span of the HTTP request around each request's span."""
-    found = {}
-    for span in trace.named(names.REQUEST_SPAN):
-        above = trace.parent(span)
-        while above is not None and names.HTTP_METHOD not in above.attributes:
-            above = trace.parent(above)
-        if above is not None:
-            found[span.span_id] = above
-    return found
+    around = ((span.span_id, http_request_around(trace, span)) for span in trace.named(names.REQUEST_SPAN))
+    return {span_id: above for span_id, above in around if above is not None}
+
+
+def http_request_around(trace: Trace, span: Span) -> Span | None:
+    """Return the span of the HTTP request above a span; None if there is none."""
+    above = trace.parent(span)
+    while above is not None and names.HTTP_METHOD not in above.attributes:
+        above = trace.parent(above)
+    return above
 
 
 def http_request(span: Span, submitted: Iterable[str] = ()) -> HttpRequest:

@@ -56,6 +56,13 @@ class RequestFacts:
     """Text of each of `prompt_token_ids`, if recorded."""
     items: tuple[Item, ...] = ()
     """Its images and sounds."""
+    stopped_by: str | None = None
+    """`stop_string` or `stop_token`, if one of its own ended it."""
+
+    @property
+    def ended_by(self) -> str | None:
+        """The finish reason, or what stopped the request."""
+        return self.stopped_by or self.finish_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,7 @@ def _request(span: Span, linked_steps: int | None) -> RequestFacts:
         span_id=span.span_id,
         prompt_token_texts=tuple(map(str, as_list(get(names.REQUEST_PROMPT_TEXTS)))),
         items=read_items(span),
+        stopped_by=as_text(get(names.REQUEST_STOPPED_BY)),
     )
 
 

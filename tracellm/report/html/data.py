@@ -131,6 +131,7 @@ class _Requests:
                 "numOutput": request.output_tokens,
                 **_microseconds(self._times.get(request.span_id)),
                 "reason": request.finish_reason,
+                "stoppedBy": request.stopped_by,
                 "error": request.error,
                 "params": request.params,
                 "parent": request.parent,

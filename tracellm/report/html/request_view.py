@@ -6,9 +6,10 @@ from typing import Any
 
 from tracellm.report.facts.http_requests import HttpRequest, http_request_of, refused
 from tracellm.report.facts.items.uses import ItemUse, item_uses
+from tracellm.report.facts.messages import ParsedMessage, parsed_messages
 from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.html.items_data import item_views
-from tracellm.report.requests_list import http_text, request_facts
+from tracellm.report.requests_list import http_text, message_text, request_facts
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import clip, duration
 from tracellm.report.wording.safe_text import beginning, visible
@@ -38,7 +39,7 @@ def requests_view(trace: Trace, lang: str) -> _View:
     shown, more = clip(every, MOST_REQUESTS)
     times, http_requests = request_times(trace), http_request_of(trace)
     content = _Texts(lang)
-    uses = item_uses(trace)
+    uses, messages = item_uses(trace), parsed_messages(trace)
     views: list[_View] = []
     for _, family in groupby(shown, key=_family):
         first, *others = family
@@ -46,7 +47,9 @@ def requests_view(trace: Trace, lang: str) -> _View:
             views.append(_refused(first, lang))
         else:
             own = [first, *(other for other in others if isinstance(other, RequestFacts))]
-            views.append(_request(own, times, http_requests.get(first.span_id), uses, content, lang))
+            http = http_requests.get(first.span_id)
+            message = None if http is None else messages.get(http.span.span_id)
+            views.append(_request(own, times, http, message, uses, content, lang))
     return {"requests": views, "more_requests": more}
 
 
@@ -74,6 +77,7 @@ def _request(
     family: Sequence[RequestFacts],
     times: dict[str, RequestTimes],
     http: HttpRequest | None,
+    message: ParsedMessage | None,
     uses: Mapping[str, Sequence[ItemUse]],
     content: "_Texts",
     lang: str,
@@ -81,15 +85,17 @@ def _request(
     """Return the view of one request, or of all those of one request with n > 1."""
     first, alone = family[0], family[0].parent is None
     submitted_by = [] if http is None else [http_text(http, lang)]
+    parsed = [] if message is None else [message_text(message, lang)]
     if alone:
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
-        facts = [*submitted_by, tokens, *request_facts(first, times, lang)]
+        facts = [*submitted_by, tokens, *request_facts(first, times, lang), *parsed]
     else:
         output = sum(request.output_tokens or 0 for request in family)
         facts = [
             *submitted_by,
             text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=output),
             text(lang, "html.request.outputs", n=len(family)),
+            *parsed,
         ]
     return {
         "title": text(lang, "html.request", id=visible(first.parent or first.id)),

@@ -131,13 +131,16 @@ def _request(id: str, span: Span | None, tokens: list[int | None], ended: str | 
     prompt = attributes.get(names.REQUEST_PROMPT_TOKENS)
     reasons = attributes.get(names.GEN_AI_FINISH_REASONS)
     text = attributes.get(names.REQUEST_OUTPUT)
+    generated = attributes.get(names.GEN_AI_OUTPUT_TOKENS)
+    if names.REQUEST_STOPPED_BY in attributes and isinstance(generated, int):
+        tokens = tokens[:generated]  # the engine core sampled more before the abort reached it
     known = [token for token in tokens if token is not None]
     return ComparedRequest(
         id=id,
         prompt_token_ids=tuple(prompt) if isinstance(prompt, list) else None,
         num_prompt_tokens=attributes.get(names.GEN_AI_INPUT_TOKENS),
         token_ids=tuple(known) if len(known) == len(tokens) else None,
-        num_tokens=len(tokens) or attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
+        num_tokens=len(tokens) or generated or 0,
         text=text if isinstance(text, str) else None,
         finish_reason=str(reasons[0]) if isinstance(reasons, list) and reasons else ended,
         parameters=tuple(

@@ -18,39 +18,59 @@ __all__ = ["ENTRIES"]
 def _capture_calls(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
     called = [call.function.name for call in result.tool_calls]
     found = [f"tool call of {name}" for name in called] or ["no tool call"]
-    return _facts(
-        "model_output", argument(args, kwargs, 1, "model_output"), [*found, *_lengths(content=result.content)]
-    )
+    text = argument(args, kwargs, 1, "model_output")
+    return _facts("model_output", text, found, called, content=result.content)
 
 
 def _capture_reasoning(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
     reasoning, content = result
-    lengths = _lengths(reasoning=reasoning, content=content)
-    return _facts("model_output", argument(args, kwargs, 1, "model_output"), lengths)
+    text = argument(args, kwargs, 1, "model_output")
+    return _facts("model_output", text, [], [], reasoning=reasoning, content=content)
 
 
 def _capture_delta(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, place: int = 1) -> dict[str, Any]:
     """Capture a piece of a stream, which is the argument at `place`."""
     piece = argument(args, kwargs, place, "delta_text")
     found: list[str] = []
+    called: list[str] = []
     for call in () if result is None or isinstance(result, tuple) else result.tool_calls:
         function = call.function
         if function is not None:
             found += [f"tool call of {function.name}"] if function.name else []
+            called += [function.name] if function.name else []
             found += _lengths(arguments=function.arguments)
+    reasoning, content = None, None
     if isinstance(result, tuple):
-        found += _lengths(reasoning=result[0], content=result[1])
+        reasoning, content = result
     elif result is not None:
-        found += _lengths(reasoning=result.reasoning, content=result.content)
-    return _facts("delta_text", piece, found)
+        reasoning, content = result.reasoning, result.content
+    return _facts("delta_text", piece, found, called, reasoning=reasoning, content=content)
 
 
 def _lengths(**parts: str | None) -> list[str]:
     return [f"{name}: str of {len(part)}" for name, part in parts.items() if part]
 
 
-def _facts(name: str, text: str | None, found: list[str]) -> dict[str, Any]:
-    return {names.ARGUMENTS: [f"{name}=str of {len(text or '')}"], names.RESULT: ", ".join(found) or "nothing yet"}
+def _facts(
+    name: str,
+    text: str | None,
+    found: list[str],
+    called: list[str],
+    *,
+    reasoning: str | None = None,
+    content: str | None = None,
+) -> dict[str, Any]:
+    found += _lengths(reasoning=reasoning, content=content)
+    facts: dict[str, Any] = {
+        names.ARGUMENTS: [f"{name}=str of {len(text or '')}"],
+        names.RESULT: ", ".join(found) or "nothing yet",
+    }
+    parts = {
+        names.PARSED_REASONING: len(reasoning or ""),
+        names.PARSED_CONTENT: len(content or ""),
+        names.PARSED_TOOL_CALLS: called,
+    }
+    return facts | {name: part for name, part in parts.items() if part}
 
 
 _capture_later_delta = partial(_capture_delta, place=3)

@@ -48,11 +48,11 @@ def _call(facts: Any) -> dict[str, Any]:
 
 def _end_generated(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     """End the requests whose outputs no deeper call has recorded."""
-    for external_id, index, text, num_tokens, reason in facts[3] if facts is not None else ():
+    for external_id, index, text, num_tokens, reason, stopped_by in facts[3] if facts is not None else ():
         request_id = tracker.request_of(external_id, index)
         if tracker.is_open(request_id):
             tracker.generated(request_id, text, num_tokens, span.end_ns)
-            tracker.ended(request_id, span.end_ns, reason)
+            tracker.ended(request_id, span.end_ns, reason, stopped_by)
 
 
 def _capture_tokenized(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -230,8 +230,8 @@ def _note_queued(tracker: RequestTracker, span: Span, facts: Any, child_facts: d
 # -- outputs and the end ----------------------------------------------------------------------------------------------
 
 
-def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None]]:
-    """Return request id for the caller, index, text, number of tokens and finish reason of every output.
+def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None, str | None]]:
+    """Return request id for the caller, index, text, number of tokens, finish reason and stop of every output.
 
     The output of an embedding is one value and not a list; only its end is recorded.
     """
@@ -239,13 +239,23 @@ def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | No
     for output in request_outputs:
         if isinstance(output.outputs, list):
             found += [
-                (output.request_id, choice.index, choice.text, len(choice.token_ids), choice.finish_reason)
+                (
+                    *(output.request_id, choice.index, choice.text, len(choice.token_ids), choice.finish_reason),
+                    None if choice.finish_reason is None else _stopped_by(choice),
+                )
                 for choice in output.outputs
                 if choice is not None
             ]
         elif output.finished:
-            found.append((output.request_id, 0, "", 0, "stop"))
+            found.append((output.request_id, 0, "", 0, "stop", None))
     return found
+
+
+def _stopped_by(choice: Any) -> str | None:
+    """Return which kind of the request's own stops ended it: its `stop_reason` is the string, or the token's id."""
+    if choice.finish_reason != "stop" or choice.stop_reason is None:
+        return None
+    return "stop_string" if isinstance(choice.stop_reason, str) else "stop_token"
 
 
 def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -267,13 +277,13 @@ def _note_outputs(tracker: RequestTracker, span: Span, facts: Any, child_facts: 
         tracker.received(request_id, num_tokens, span.end_ns)
     for request_id, reason in ended:
         tracker.engine_ended(request_id, span.end_ns, reason)
-    for external_id, index, text, num_tokens, reason in outputs:
+    for external_id, index, text, num_tokens, reason, stopped_by in outputs:
         request_id = tracker.request_of(external_id, index)
         if reason == "abort" and not tracker.is_open(request_id):
             continue
         tracker.generated(request_id, text, num_tokens, span.end_ns)
         if reason is not None:
-            tracker.ended(request_id, span.end_ns, reason)
+            tracker.ended(request_id, span.end_ns, reason, stopped_by)
 
 
 def _capture_put(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

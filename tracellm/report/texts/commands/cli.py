@@ -196,6 +196,9 @@ Examples:
 {model} is served at {address}/v1 (Ctrl-C stops it). Try:
   curl {address}/v1/chat/completions -H 'Content-Type: application/json' \
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
+    "serve.ready.pooling": """\
+{model} is served at {address}/v1 (Ctrl-C stops it). Try:
+  curl {address}/v1/embeddings -H 'Content-Type: application/json' -d '{{"input": "Hello"}}'""",
     "cli.error.serve_option": "--{option} takes {accepted}, not {value!r}",
     "cli.error.vllm_option": "tracellm does not have {option}, which vLLM has: leave it out",
     "cli.error.chat_template": "cannot read the chat template {path}: {reason}",
@@ -452,6 +455,9 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
 {model} 的服务地址是 {address}/v1（Ctrl-C 停止）。试一试：
   curl {address}/v1/chat/completions -H 'Content-Type: application/json' \
 -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'""",
+    "serve.ready.pooling": """\
+{model} 的服务地址是 {address}/v1（Ctrl-C 停止）。试一试：
+  curl {address}/v1/embeddings -H 'Content-Type: application/json' -d '{{"input": "Hello"}}'""",
     "cli.error.serve_option": "--{option} 接受 {accepted}，不接受 {value!r}",
     "cli.error.vllm_option": "tracellm 没有 vLLM 的选项 {option}：请去掉它",
     "cli.error.chat_template": "无法读取对话模板 {path}：{reason}",

@@ -6,7 +6,7 @@
  *
  * @typedef {object} Request
  * @property {string} id
- * @property {string} [tiny] the name without what all names begin with
+ * @property {string} [tiny] the name without its kind, and without what all names begin with
  * @property {string} [name] its id without random digits, or without its middle if it is long
  * @property {number} [at] its submission
  * @property {number} [us] from there to its end
@@ -25,6 +25,7 @@
  * @property {number} [first] from its submission to its first token
  * @property {number} [decode] from its first token to its last
  * @property {string} [reason] why it ended, as a code
+ * @property {string} [stoppedBy] code of the kind of its own stops that ended it
  * @property {string} [error]
  * @property {[string, string][]} [params] sampling parameters
  * @property {string} [parent] the request with n > 1 that this is one output of

@@ -31,7 +31,7 @@ const COLUMNS = {
   first: (request) => request.first ?? -1,
   decode: (request) => request.decode ?? -1,
   preemptions: (request) => request.preemptions ?? 0,
-  reason: (request) => ("answer" in request ? String(request.answer) : (request.reason ?? "")),
+  reason: (request) => ("answer" in request ? String(request.answer) : (request.stoppedBy ?? request.reason ?? "")),
 };
 const TIMES = ["queued", "prefill", "first", "decode"];
 
@@ -127,7 +127,7 @@ function requestRow(run, r) {
     ...Object.entries(COLUMNS).map(([column, value]) => {
       const label = { "data-label": t(`page.requests.${column}`) };
       if (column === "id") return h("th", { scope: "row", ...label }, requestButton(run, r));
-      if (column === "reason") return h("td", label, request.reason ? finishReason(request.reason) : t("page.requests.open"));
+      if (column === "reason") return h("td", label, value(request) ? finishReason(String(value(request))) : t("page.requests.open"));
       const found = Number(value(request));
       const shown = TIMES.includes(column) ? (found < 0 ? "" : duration(found)) : number(found);
       const again = column === "hit" && request.hitAgain ? t("page.requests.again", { n: request.hitAgain }) : "";
