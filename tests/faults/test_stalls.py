@@ -51,6 +51,8 @@ MANY: dict[str, tuple[str, dict[str, Any], str]] = {
         "`logit_bias` may hold at most 32768",
     ),
     "stop tokens": (COMPLETIONS, {"stop_token_ids": [1] * 140_000}, "`stop_token_ids` may hold at most 131072"),
+    "bad words": (COMPLETIONS, {"bad_words": ["word " * 4000]}, "`bad_words` may hold at most 16384 characters"),
+    "a text": ("/tokenize", {"prompt": "a " * 300_000}, "may have 500000 characters, got 600000"),
     "fields": (COMPLETIONS, {f"f{i}": 1 for i in range(1001)}, "at most 1000 fields, got 1003"),
     "wrong prompts": (COMPLETIONS, {"prompt": [{}] * 40_000}, "`prompt`: must be a text"),
     "wrong tools": (CHAT, {"tools": [1] * 300_000}, "`tools[0]`: "),
@@ -61,7 +63,7 @@ MANY: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_a_body_of_many_items_is_refused(server, name):
     """A body with very many items is refused with a short message that names the field."""
     path, fields, reason = MANY[name]
-    good = {"max_tokens": 1, "prompt": "a"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "a"}]}
+    good = {"messages": [{"role": "user", "content": "a"}]} if path == CHAT else {"max_tokens": 1, "prompt": "a"}
     answer = run(ask(server.port, "POST", path, json.dumps(good | fields).encode()))
     assert answer.status == 400
     assert reason in answer.json()["error"]["message"]

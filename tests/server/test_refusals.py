@@ -10,6 +10,7 @@ import pytest
 from tests.server.app import CHAT, COMPLETIONS, HELLO, RESPONSES, App, events
 from tests.server.fake import FakeEngine
 from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
+from tracellm.engine.entrypoints.openai.protocol import CompletionRequest
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -369,3 +370,20 @@ def test_a_client_that_goes_away(app: App, engine: FakeEngine, stream: bool) -> 
     leave(app, {"prompt": ["a", "b"], "stream": stream, "request_id": "mine"}, when=engine.stalled)
     assert sorted(engine.given_up) == ["cmpl-mine-0", "cmpl-mine-1"]
     assert app.ask("GET", "/load").json() == {"server_load": 0}
+
+
+def test_others_run_between_prompts(app: App) -> None:
+    """While a request with many texts is prepared, other tasks run after each of them."""
+
+    async def work() -> tuple[Any, int]:
+        request = CompletionRequest(model="tiny", prompt=[*["word"] * 40, "\ud800"])
+        preparing = asyncio.create_task(app.app.state.openai_serving_completion.create_completion(request))
+        num_turns = 0
+        while not preparing.done():
+            await asyncio.sleep(0)
+            num_turns += 1
+        return await preparing, num_turns
+
+    error, num_turns = app.run(work())
+    assert "half a surrogate pair" in error.error.message
+    assert num_turns > 40

@@ -118,7 +118,9 @@ class LightTokenizer:
         )
         if self._complete is not None or not is_supported:
             return load_complete_tokenizer(self).encode(text, add_special_tokens=add_special_tokens, **options)
-        token_ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # Unlike `encode`, this releases the GIL.
+        [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        token_ids: list[int] = encoding.ids
         if not truncation or max_length is None:
             return token_ids
         start = max(0, len(token_ids) - max_length) if self._truncation_side == "left" else 0

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -51,14 +52,22 @@ PromptLogprobs = list[LogprobsOnePosition | None]
 """One entry per prompt token; None for the first, which nothing predicts."""
 
 
-def convert_ids_list_to_tokens(tokenizer: PreTrainedTokenizerFast, token_ids: Iterable[int]) -> list[str]:
-    """Return the text of each token decoded by itself.
+_texts: WeakKeyDictionary[PreTrainedTokenizerFast, dict[int, str]] = WeakKeyDictionary()
+"""Texts of single tokens, by tokenizer."""
+
+
+def convert_ids_list_to_tokens(tokenizer: PreTrainedTokenizerFast, token_ids: Sequence[int]) -> list[str]:
+    """Return the text of each token decoded by itself; a text is kept for the next time.
 
     A part of a character becomes U+FFFD, a leading SentencePiece space is dropped, and a special token is its name.
 
     vLLM: vllm/transformers_utils/detokenizer_utils.py::convert_ids_list_to_tokens.
     """
-    return [tokenizer.decode([token_id]) for token_id in token_ids]
+    texts = _texts.setdefault(tokenizer, {})
+    for token_id in token_ids:
+        if token_id not in texts:
+            texts[token_id] = tokenizer.decode([token_id])
+    return [texts[token_id] for token_id in token_ids]
 
 
 @dataclass

@@ -13,6 +13,7 @@ import copy
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.frontend.preprocess import InputPreprocessor
 
 __all__ = ["AsyncTokenizer", "EnginePrompt", "after_first", "merge_async_iterators"]
@@ -22,8 +23,10 @@ T = TypeVar("T")
 EnginePrompt = dict[str, Any]
 """`{"prompt": text, "prompt_token_ids": [ids]}`, with `multi_modal_data` for images and sounds."""
 
-_MIN_THREAD_LENGTH = 1 << 16
-"""Characters above which a text is tokenized in a thread; such a text takes about 0.05 s."""
+_MIN_THREAD_LENGTH = 1 << 12
+"""Characters above which a text is tokenized in a thread; such a text takes a few milliseconds."""
+_MAX_UNBOUNDED_LENGTH = 500_000
+"""Maximum characters of a text that may be longer than the model's context; each token takes memory."""
 _MAX_SPECIAL_TOKENS = 64
 
 
@@ -49,6 +52,10 @@ class AsyncTokenizer:
         Raises:
             InvalidRequestError: The text is invalid or too long.
         """
+        if not bounded and len(text) > _MAX_UNBOUNDED_LENGTH:
+            raise InvalidRequestError(
+                f"A text to tokenize may have {_MAX_UNBOUNDED_LENGTH} characters, got {len(text)}. Cut it into pieces."
+            )
         if not bounded and max_length is None:
             max_length = len(text.encode(errors="replace")) + _MAX_SPECIAL_TOKENS  # a token has at least one byte
 
@@ -93,9 +100,12 @@ async def merge_async_iterators(*iterators: AsyncGenerator[T, None]) -> AsyncGen
             await iterator.aclose()
             queue.put_nowait(end)
 
-    readers = [asyncio.create_task(read(index, iterator)) for index, iterator in enumerate(iterators)]
-    num_running = len(readers)
+    readers: list[asyncio.Task[None]] = []
+    num_running = len(iterators)
     try:
+        for index, iterator in enumerate(iterators):
+            readers.append(asyncio.create_task(read(index, iterator)))
+            await asyncio.sleep(0)  # the reader submits its request; other requests run in between
         while num_running:
             item = await queue.get()
             if isinstance(item, BaseException):

@@ -60,6 +60,8 @@ MAX_ID_LENGTH = 256
 """Maximum characters of a request id chosen by the client."""
 _MAX_STRINGS = 1024
 """Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
+_MAX_BAD_CHARACTERS = 16_384
+"""Maximum characters of all `bad_words`, which are tokenized while other requests wait."""
 _INT64_LIMIT = 2**63
 _FORMATS = ("structural_tag", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 """Fields of which each is a constraint."""
@@ -302,6 +304,8 @@ class SamplingRequest(OpenAIBaseModel):
             strings = getattr(self, name)
             if isinstance(strings, list) and len(strings) > _MAX_STRINGS:
                 raise ValueError(f"`{name}` may hold at most {_MAX_STRINGS} strings, got {len(strings)}.")
+        if (num_characters := sum(map(len, self.bad_words))) > _MAX_BAD_CHARACTERS:
+            raise ValueError(f"`bad_words` may hold at most {_MAX_BAD_CHARACTERS} characters, got {num_characters}.")
         return self
 
     @property

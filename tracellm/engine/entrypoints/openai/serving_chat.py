@@ -7,6 +7,7 @@ vLLM: vllm/entrypoints/openai/serving_chat.py::OpenAIServingChat. Left out: gpt-
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -201,8 +202,10 @@ class OpenAIServingChat(OpenAIServing):
         assert result.prompt_token_ids is not None
         role = self.get_chat_request_role(request)
         echoed = self._echoed_text(request, conversation)
-        choices = []
+        choices: list[ChatCompletionResponseChoice] = []
         for output, parser in zip(result.outputs, parsers, strict=True):
+            if choices:
+                await asyncio.sleep(0)  # let other requests run
             message = await parser.parse_async(output.text, role)
             if echoed:
                 message.content = echoed + (message.content or "")

@@ -5,6 +5,7 @@ vLLM: vllm/entrypoints/openai/serving_completion.py::OpenAIServingCompletion. Le
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -63,10 +64,14 @@ class OpenAIServingCompletion(OpenAIServing):
         try:
             self._check_num_outputs(len(request.prompts), request.num_choices)  # before tokenizing them
             tokenizer = None if self.model_config.skip_tokenizer_init else await self.engine_client.get_tokenizer()
-            engine_prompts = [await self._render(request, prompt, tokenizer) for prompt in request.prompts]
+            engine_prompts = []
             options = self._engine_options(raw_request, request.priority) | {"cache_salt": request.cache_salt}
             generators = []
-            for index, engine_prompt in enumerate(engine_prompts):
+            for index, prompt in enumerate(request.prompts):
+                if index:
+                    await asyncio.sleep(0)  # let other requests run
+                engine_prompt = await self._render(request, prompt, tokenizer)
+                engine_prompts.append(engine_prompt)
                 max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), request.max_tokens)
                 request_id_item = f"{request_id}-{index}"
                 if request.use_beam_search:
@@ -86,7 +91,7 @@ class OpenAIServingCompletion(OpenAIServing):
         except ValueError as error:
             return self._error_response(error, request)
         ordered_results = [results[index] for index in range(len(engine_prompts))]
-        response = self.request_output_to_completion_response(
+        response = await self.request_output_to_completion_response(
             ordered_results, engine_prompts, request, request_id, tokenizer
         )
         return _fake_stream(response) if request.stream else response
@@ -180,7 +185,7 @@ class OpenAIServingCompletion(OpenAIServing):
 
     # -- complete responses -------------------------------------------------------------------------------------------
 
-    def request_output_to_completion_response(
+    async def request_output_to_completion_response(
         self,
         results: Sequence[RequestOutput],
         engine_prompts: Sequence[EnginePrompt],
@@ -196,6 +201,8 @@ class OpenAIServingCompletion(OpenAIServing):
             clamp_prompt_logprobs(result.prompt_logprobs)
             num_prompt += len(result.prompt_token_ids)
             for output in result.outputs:
+                if choices:
+                    await asyncio.sleep(0)  # let other requests run
                 text, token_ids, logprobs = self._select_output(
                     request, engine_prompt, result, output, echo=bool(request.echo)
                 )

@@ -5,6 +5,8 @@ vLLM: vllm/entrypoints/openai/serving_tokenization.py::OpenAIServingTokenization
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import Request
 
 from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
@@ -26,7 +28,7 @@ class OpenAIServingTokenization(OpenAIServing):
     async def create_tokenize(
         self, request: TokenizeRequest, raw_request: Request | None = None
     ) -> TokenizeResponse | ErrorResponse:
-        """Tokenize a text or a conversation of any length."""
+        """Tokenize a text or a conversation, also one that is too long for the model."""
         if (error_response := await self._check_model(request.model)) is not None:
             return error_response
         try:
@@ -40,9 +42,12 @@ class OpenAIServingTokenization(OpenAIServing):
         except ValueError as error:
             return self._error_response(error)
         token_ids = engine_prompt["prompt_token_ids"]
+        texts = (
+            await asyncio.to_thread(tokenizer.convert_ids_to_tokens, token_ids) if request.return_token_strs else None
+        )
         return TokenizeResponse(
             tokens=token_ids,
-            token_strs=tokenizer.convert_ids_to_tokens(token_ids) if request.return_token_strs else None,
+            token_strs=texts,
             count=len(token_ids),
             max_model_len=self.max_model_len,
         )
