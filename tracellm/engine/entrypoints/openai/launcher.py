@@ -17,15 +17,17 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.entrypoints.logger import LOG_CONFIG
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
+from tracellm.engine.entrypoints.openai.http_responses import HttpError, error_response, json_error
 from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = ["check_certificate", "interrupt_on_signals", "serve_http"]
@@ -33,6 +35,9 @@ __all__ = ["check_certificate", "interrupt_on_signals", "serve_http"]
 logger = logging.getLogger("tracellm.server")
 
 _WATCHDOG_SECONDS = 5.0  # as in vLLM; leaves time for /health to return 503
+_MAX_HEAD_BYTES = 1 << 16  # request line and headers, exact to a piece of `_PIECE` bytes; h11's default, vLLM: 4 MiB
+_PIECE = 1 << 12
+_DISCARD_SECONDS = 5.0  # a refused client may still send
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -55,15 +60,18 @@ class Server(uvicorn.Server):
 
 
 def _http_protocol(timeout: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, which closes a connection if the head of a request does not arrive in `timeout`.
+    """Return uvicorn's protocol with limits: a request's head has a size, and arrives in `timeout` seconds.
 
-    uvicorn itself waits without end for the first request, and for the end of each head.
+    uvicorn itself waits without end for the first request, and for the end of each head, which it keeps in memory. Its
+    errors are plain text, and close the connection with data unread, which can lose them.
     """
-    base: Any = AutoHTTPProtocol
+    base: Any = HttpToolsProtocol
 
     class HttpProtocol(base):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._num_head_bytes = 0  # since the last complete head, part of a body, or request
+            self._is_refused = False
             self._waiting_since = self.loop.time()
             self._timer = self.loop.call_later(timeout, self._close_if_idle)
 
@@ -71,9 +79,51 @@ def _http_protocol(timeout: float) -> type[asyncio.Protocol]:
             self._timer.cancel()
             super().connection_lost(exc)
 
+        def data_received(self, data: bytes) -> None:
+            for start in range(0, len(data), _PIECE):
+                if self._is_refused or self.transport.is_closing():
+                    return
+                piece = data[start : start + _PIECE]
+                self._num_head_bytes += len(piece)
+                super().data_received(piece)
+                if self._num_head_bytes > _MAX_HEAD_BYTES and not self._is_refused:
+                    self._refuse(
+                        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                        f"The request line and the headers are too large: at most {_MAX_HEAD_BYTES} bytes are read.",
+                    )
+
+        def on_headers_complete(self) -> None:
+            self._num_head_bytes = 0
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._num_head_bytes = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._num_head_bytes = 0
+            super().on_message_complete()
+
         def on_response_complete(self) -> None:
             self._waiting_since = self.loop.time()
             super().on_response_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse(HTTPStatus.BAD_REQUEST, msg)
+
+        def _refuse(self, status: HTTPStatus, message: str) -> None:
+            """Send an error, and close the connection after discarding what the client is sending."""
+            self._is_refused = True
+            response = json_error(error_response(HttpError(status, message)), {"Connection": "close"})
+            head = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
+            self.transport.write(STATUS_LINE[status] + head + b"\r\n" + response.body)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.transport.close()
+                return
+            if self.transport.can_write_eof():  # not in TLS
+                self.transport.write_eof()
+            self._timer.cancel()
+            self._timer = self.loop.call_later(_DISCARD_SECONDS, self.transport.close)
 
         def _close_if_idle(self) -> None:
             left = timeout  # while a request runs; its body has a timeout of its own
