@@ -82,6 +82,18 @@ def test_a_length_far_too_large(impatient: Server) -> None:
         assert "at most 1000000 bytes" in message
 
 
+def test_a_refused_body_that_does_not_come() -> None:
+    """After the refusal of an announced body of which nothing arrives, the connection is closed."""
+
+    async def announce(port: int) -> bytes:
+        connection = await Connection.open(port)
+        await connection.send(request("POST", COMPLETIONS, content_length="33554433"))
+        return await connection.reader.read()
+
+    with Server("--receive-timeout=1000") as server:
+        assert run(announce(server.port)).startswith(b"HTTP/1.1 413 ")
+
+
 def test_a_client_that_sends_all_before_it_reads(impatient: Server) -> None:
     """A client that asks for the connection's end and reads last gets the refusal of a body of 30 MB."""
     body = request("POST", COMPLETIONS, b" " * 30_000_000, connection="close")

@@ -65,6 +65,8 @@ _MAX_FIELD_ERRORS = 3
 _MAX_MESSAGE_LENGTH = 2000
 _MAX_DISCARDED_BYTES = 256 << 20
 """Bytes of a refused body to receive and discard."""
+_DISCARD_SECONDS = 1.0
+"""Seconds without a part of a refused body after which none is on its way."""
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
 
 
@@ -163,9 +165,9 @@ class _Refusal(Response):
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
         announced = Headers(scope=scope).get("content-length", "")
         discarded, more = 0, not (announced.isdecimal() and int(announced[:20]) > _MAX_DISCARDED_BYTES)
-        with suppress(TimeoutError, asyncio.CancelledError):  # the client stalls, or the server ends
+        with suppress(TimeoutError, asyncio.CancelledError):  # no more arrives, or the server ends
             while more and discarded < _MAX_DISCARDED_BYTES:
-                message = await asyncio.wait_for(receive(), scope["app"].state.receive_timeout)
+                message = await asyncio.wait_for(receive(), _DISCARD_SECONDS)
                 discarded += len(message.get("body", b""))
                 more = message.get("more_body", False)
         await send({"type": "http.response.body", "body": b""})
