@@ -1,10 +1,12 @@
 """The engine's settings as options of `serve` and `bench`."""
 
 from dataclasses import fields
+from typing import Any
 
 import click
 import pytest
 
+from tracellm.cli.app import parse
 from tracellm.cli.commands.bench import bench
 from tracellm.cli.commands.serve import serve
 from tracellm.cli.options import engine_arguments, engine_options
@@ -29,3 +31,57 @@ def test_no_option_is_there_twice(command: click.Command) -> None:
         name for param in command.get_params(click.Context(command, obj="en")) for name in param.opts if name[0] == "-"
     ]
     assert sorted(set(names)) == sorted(names)
+
+
+def settings_of(*arguments: str) -> dict[str, Any]:
+    """Return the engine's settings of `tracellm serve` with these arguments."""
+    context = serve.make_context("serve", list(arguments), obj="en")
+    return engine_arguments(serve.arguments(context.params)["engine"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--hf-overrides.a=1"], {"hf_overrides": {"a": 1}}),
+        (
+            ["--hf_overrides.a_b.c", "text", "--hf-overrides.a_b.d", "1"],
+            {"hf_overrides": {"a_b": {"c": "text", "d": 1}}},
+        ),
+        (["--hf-overrides.a=1", "--hf-overrides", '{"a": 2, "b": 3}'], {"hf_overrides": {"a": 1, "b": 3}}),
+        (["--structured-outputs-config.backend", "guidance"], {"structured_outputs_config": {"backend": "guidance"}}),
+        (["-O.level=3"], {"compilation_config": {"level": 3}}),
+        (["-O3"], {"compilation_config": 3}),
+        (["-dpn", "1", "-dph"], {"data_parallel_rank": 1, "data_parallel_hybrid_lb": True}),
+        (["--worker-extension-cls", ""], {"worker_extension_cls": ""}),
+    ],
+)
+def test_the_spellings_of_vllm(arguments: list[str], expected: dict[str, Any]) -> None:
+    """Entries of a JSON option by dots, and vLLM's short names, are accepted."""
+    assert settings_of(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [("1000", 1000), ("1k", 1000), ("1K", 1024), ("25.6k", 25_600), ("2M", 2 << 20), ("1.001g", 1_001_000_000)],
+)
+@pytest.mark.parametrize("name", ["max-model-len", "max-num-batched-tokens", "kv-cache-memory-bytes"])
+def test_numbers_with_a_suffix(name: str, value: str, number: int) -> None:
+    """A number of tokens or bytes may have a suffix: a small one is a power of 1000, a capital one of 1024."""
+    assert settings_of(f"--{name}={value}") == {name.replace("-", "_"): number}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-model-len", "1.5K"], "'1.5K' is not a valid integer"),
+        (["--max-model-len", "k"], "'k' is not a valid integer"),
+        (["--max-num-seqs", "1k"], "'1k' is not a valid integer"),
+        (["--hf-overrides.a"], "'--hf-overrides' requires an argument"),
+        (["--max-num-seqs.a", "1"], "No such option '--max-num-seqs.a'"),
+    ],
+)
+def test_what_is_no_spelling_of_vllm(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A number or an entry in another form is refused."""
+    with pytest.raises(SystemExit):
+        parse(["serve", *arguments], "en")
+    assert message in capsys.readouterr().err

@@ -28,7 +28,9 @@ def own_options() -> set[str]:
     return {name for param in params for name in (*param.opts, *param.secondary_opts)} | {"--model"}
 
 
-@pytest.mark.parametrize("option", ["--uds", "--enable-log-outputs", "--no-enable-log-deltas", "--api_server_count=2"])
+@pytest.mark.parametrize(
+    "option", ["--uds", "--enable-log-outputs", "--no-enable-log-deltas", "--api_server_count=2", "--kernel-config.x"]
+)
 def test_an_option_of_vllm_is_named_as_one(option: str) -> None:
     """An option that only vLLM has is refused with this fact, in either spelling."""
     with pytest.raises(CommandError) as refused:

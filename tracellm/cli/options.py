@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -300,9 +301,37 @@ def ring_of(value: int | str | None) -> int | None:
 # -- the engine's settings ---------------------------------------------------------------------------------------------
 
 _OWN = ("model", "served_model_name")  # arguments of the command itself
-_METAVARS = {"int": "N", "float": "X", "hf.HfOverrides": "JSON", "dict[str,": "JSON"}
-_SHORT = {"tensor_parallel_size": ["-tp"], "pipeline_parallel_size": ["-pp"], "data_parallel_size": ["-dp"]}
+_METAVARS = {"int": "N", "float": "X", "hf.HfOverrides": "JSON", "dict[str,": "JSON", "json": "JSON"}
+_SHORT = {  # as in vLLM 0.11.1, without -q of --quantization
+    "tensor_parallel_size": ["-tp"],
+    "pipeline_parallel_size": ["-pp"],
+    "data_parallel_size": ["-dp"],
+    "compilation_config": ["-O"],
+    "decode_context_parallel_size": ["-dcp"],
+    "data_parallel_rank": ["-dpn"],
+    "data_parallel_start_rank": ["-dpr"],
+    "data_parallel_size_local": ["-dpl"],
+    "data_parallel_address": ["-dpa"],
+    "data_parallel_rpc_port": ["-dpp"],
+    "data_parallel_backend": ["-dpb"],
+    "data_parallel_hybrid_lb": ["-dph"],
+    "data_parallel_external_lb": ["-dpe"],
+    "nnodes": ["-n"],
+    "node_rank": ["-r"],
+}
 _JSON = ("dict", "hf.HfOverrides")
+_WITH_SUFFIX = ("max_model_len", "max_num_batched_tokens", "kv_cache_memory_bytes")
+
+
+class _IntWithSuffix(click.types.IntParamType):
+    """An integer, also as vLLM's `25.6k` (25,600) or `1K` (1,024)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if found := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmg])|([0-9]+)([KMG])", str(value).strip()):
+            base, number, suffix = (1000, found[1], found[2]) if found[2] else (1024, found[3], found[4].lower())
+            value = int(Decimal(number) * base ** (" kmg".index(suffix)))
+        return super().convert(value, param, ctx)
 
 
 class EngineCommand(Command):
@@ -336,20 +365,37 @@ class EngineCommand(Command):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept vLLM's spellings: --max_model_len for --max-model-len, --model NAME for the argument MODEL, --no-FLAG.
+        """Accept vLLM's spellings: --max_model_len for --max-model-len, --model NAME for the argument MODEL, --no-FLAG,
+        and --hf-overrides.key value for an entry of a JSON option.
 
         Raises:
             CommandError: an option is one of vLLM's that tracellm does not have.
         """
         model: list[str] = []
         others = []
+        entries: list[tuple[str, list[str], str]] = []
         rest = iter(args)
+        self.get_params(ctx)
+        json_options = {
+            spelled: f"{option.name}"
+            for option in self._engine_options or []
+            if option.metavar == "JSON"
+            for spelled in option.opts
+        }
         flags = [param for param in self.params if isinstance(param, click.Option) and param.is_flag]
         already_off = {f"--no-{name[2:]}" for flag in flags if not flag.secondary_opts for name in flag.opts}
         for argument in rest:
             name, equals, value = argument.partition("=")
+            spelled, *keys = name.split(".")
+            spelled = spelled.replace("_", "-")
             if name == "--model":
                 model.append(value if equals else next(rest, ""))
+            elif keys and spelled in json_options:
+                following = value if equals else next(rest, None)
+                if following is None:
+                    others.append(spelled)  # click reports that it has no value
+                else:
+                    entries.append((json_options[spelled], keys, following))
             elif name.replace("_", "-") not in already_off:
                 others.append(f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument)
         try:
@@ -358,6 +404,9 @@ class EngineCommand(Command):
             if is_vllm_option(error.option_name):
                 raise CommandError("vllm_option", option=error.option_name) from None
             raise
+        for setting, keys, value in entries:
+            given = _json_or_text(ctx.params[setting] or "{}")
+            ctx.params[setting] = json.dumps(_with_entry(given, keys, _json_or_text(value)))
         return rest_of_arguments
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,6 +432,21 @@ def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
     return options
 
 
+def _with_entry(entries: Any, keys: Sequence[str], value: Any) -> Any:
+    """Return the entries of a JSON object with another value at nested keys."""
+    if not keys:
+        return value
+    entries = entries if isinstance(entries, dict) else {}
+    return {**entries, keys[0]: _with_entry(entries.get(keys[0]), keys[1:], value)}
+
+
+def _json_or_text(value: str) -> Any:
+    """Return the value of JSON, or other text unchanged."""
+    with suppress(ValueError):
+        return json.loads(value)
+    return value
+
+
 def _default(default: Any) -> str:
     return "" if default in (None, dataclasses.MISSING) else json.dumps(default).strip('"')
 
@@ -390,14 +454,15 @@ def _default(default: Any) -> str:
 def _option(name: str, kind: str, help_text: str | None) -> click.Option:
     spelled = f"--{name.replace('_', '-')}"
     first = kind.partition(" ")[0]
+    short = _SHORT.get(name, ())
     if first == "bool":  # `bool | None`: without the option the engine decides
         return click.Option(
-            [f"{spelled}/--no-{spelled[2:]}", name], default=None, help=help_text, hidden=help_text is None
+            [*short, f"{spelled}/--no-{spelled[2:]}", name], default=None, help=help_text, hidden=help_text is None
         )
     types: dict[str, Any] = {"int": click.INT, "float": click.FLOAT}
     return click.Option(
-        [spelled, *_SHORT.get(name, ()), name],
-        type=types.get(first, click.STRING),
+        [spelled, *short, name],
+        type=_IntWithSuffix() if name in _WITH_SUFFIX else types.get(first, click.STRING),
         metavar=_METAVARS.get(first, "TEXT"),
         help=help_text,
         hidden=help_text is None,
@@ -419,8 +484,7 @@ def engine_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if name in UNSUPPORTED_ARGS and isinstance(value, str):
-            with suppress(ValueError):  # text that is not JSON stays text
-                value = json.loads(value)
+            value = _json_or_text(value)
         elif kinds.get(name, "").startswith(_JSON):
             try:
                 value = json.loads(value)

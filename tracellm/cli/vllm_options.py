@@ -49,6 +49,6 @@ VLLM_OPTIONS = frozenset([
 
 
 def is_vllm_option(name: str) -> bool:
-    """Return whether vLLM has the option `name`, such as `--uds` or `--no-enable-metrics`."""
-    name = name.removeprefix("--")
+    """Return whether vLLM has the option `name`, such as `--uds`, `--no-enable-metrics` or `--kernel-config.key`."""
+    name = name.removeprefix("--").partition(".")[0]
     return name in VLLM_OPTIONS or name.removeprefix("no-") in VLLM_OPTIONS
