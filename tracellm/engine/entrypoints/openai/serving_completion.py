@@ -103,7 +103,8 @@ class OpenAIServingCompletion(OpenAIServing):
             return "suffix is not currently supported: leave it out."
         if request.prompt_embeds:
             return "You must set `--enable-prompt-embeds` to input `prompt_embeds`. tracellm has no such option."
-        return None if request.prompt else "please provide at least one prompt"
+        has_prompt = request.prompt and request.prompt[0] != []
+        return None if has_prompt else "please provide at least one prompt"
 
     async def _render(
         self, request: CompletionRequest, prompt: str | list[int], tokenizer: PreTrainedTokenizerFast | None
