@@ -14,6 +14,7 @@ __all__ = [
     "EngineError",
     "EngineGenerateError",
     "InvalidRequestError",
+    "MalformedRequestError",
     "ModelLoadError",
     "did_you_mean",
     "first_line",
@@ -29,6 +30,10 @@ class EngineError(ValueError):
 
 class InvalidRequestError(EngineError):
     """A prompt or sampling parameters that cannot be served. The engine can be used again."""
+
+
+class MalformedRequestError(InvalidRequestError):
+    """A request that has not the form of one, such as a message without a role; vLLM's server validates it earlier."""
 
 
 class ModelLoadError(EngineError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError, MalformedRequestError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -160,10 +160,10 @@ def _parse_message(
     label: str, message: Message, content_format: str, items: MultiModalItemTracker | None
 ) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise InvalidRequestError(f"{label} must have `role` and `content`, got {type(message).__name__}.")
+        raise MalformedRequestError(f"{label} must have `role` and `content`, got {type(message).__name__}.")
     role = message.get("role")
     if not isinstance(role, str) or not role:
-        raise InvalidRequestError(f"{label} needs a `role`, such as system, user or assistant; got {role!r}.")
+        raise MalformedRequestError(f"{label} needs a `role`, such as system, user or assistant; got {role!r}.")
     parsed: dict[str, Any] = {"role": role}
     if isinstance(message.get("name"), str):
         parsed["name"] = message["name"]
@@ -205,7 +205,7 @@ def _parse_content(label: str, content: object, items: MultiModalItemTracker | N
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, (list, tuple)):
-        raise InvalidRequestError(f"{label} needs a `content` that is text, got {type(content).__name__}.")
+        raise MalformedRequestError(f"{label} needs a `content` that is text, got {type(content).__name__}.")
     parts: list[dict[str, str]] = []
     for index, part in enumerate(content):
         text = part.get(_TEXT_PARTS.get(str(part.get("type")))) if isinstance(part, Mapping) else None

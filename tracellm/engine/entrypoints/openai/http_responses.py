@@ -23,7 +23,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
-from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError, InvalidRequestError, shorten
+from tracellm.engine.config.errors import (
+    EngineDeadError,
+    EngineGenerateError,
+    InvalidRequestError,
+    MalformedRequestError,
+    shorten,
+)
 from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse
 
 __all__ = [
@@ -111,6 +117,8 @@ def error_response(error: Exception) -> ErrorResponse:
         case EngineGenerateError():
             logger.error("%s", error, exc_info=error)
             return create_error_response(str(error), HTTPStatus.INTERNAL_SERVER_ERROR, err_type="EngineGenerateError")
+        case MalformedRequestError():
+            return create_error_response(str(error), err_type=_INVALID)
         case ValueError():
             return create_error_response(str(error))
     logger.error("%s: %s", type(error).__name__, error, exc_info=error)

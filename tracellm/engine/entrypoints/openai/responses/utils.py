@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracellm.engine.config.errors import InvalidRequestError, shorten
+from tracellm.engine.config.errors import InvalidRequestError, MalformedRequestError, shorten
 from tracellm.engine.entrypoints.openai.responses.protocol import ResponseOutputItem
 
 __all__ = ["construct_input_messages", "construct_output_messages"]
@@ -78,7 +78,7 @@ def _message(label: str, item: dict[str, Any]) -> Message:
         case "reasoning":
             return {"role": "assistant", "reasoning": _reasoning(label, item)}
         case "message":
-            raise InvalidRequestError(f"{label}: Field required: `role` is missing.")
+            raise MalformedRequestError(f"{label}: Field required: `role` is missing.")
     raise InvalidRequestError(f"Unsupported input item type: {str(kind)[:60]} ({label}).")
 
 
@@ -87,7 +87,7 @@ def _content(label: str, content: Any) -> str | list[Message]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise InvalidRequestError(f"{label} must be text or a list of parts, got {shorten(content)}.")
+        raise MalformedRequestError(f"{label} must be text or a list of parts, got {shorten(content)}.")
     return [_part(f"{label}[{index}]", part) for index, part in enumerate(content)]
 
 
@@ -103,7 +103,7 @@ def _part(label: str, part: Any) -> Message:
         return {"type": "image_url", "image_url": {"url": _text(label, part, "image_url")}}
     if kind == "input_audio":
         return {"type": kind, kind: part.get(kind)}
-    raise InvalidRequestError(
+    raise MalformedRequestError(
         f"{label}: a part must have the type input_text, output_text, input_image or input_audio, got {shorten(part)}."
     )
 
@@ -114,7 +114,7 @@ def _reasoning(label: str, item: dict[str, Any]) -> str:
         raise InvalidRequestError(f"Encrypted content is not supported ({label}).")
     parts = item.get("content") or item.get("summary") or []
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise InvalidRequestError(f"{label} must have a list of parts as `content`.")
+        raise MalformedRequestError(f"{label} must have a list of parts as `content`.")
     return "\n".join(_text(label, part, "text") for part in parts)
 
 
@@ -122,5 +122,5 @@ def _text(label: str, item: dict[str, Any], name: str) -> str:
     """Return a field that must be text."""
     value = item.get(name)
     if not isinstance(value, str):
-        raise InvalidRequestError(f"{label}: `{name}` must be text, got {shorten(value)}.")
+        raise MalformedRequestError(f"{label}: `{name}` must be text, got {shorten(value)}.")
     return value
