@@ -211,7 +211,7 @@ class OpenAIServing:
             )
 
     def _check_token_ids(self, token_ids: Sequence[int]) -> None:
-        """Raise an InvalidRequestError for an id out of vocabulary, which the tokenizer library cannot decode."""
+        """Raise an InvalidRequestError for an id out of vocabulary."""
         vocab_size = self.model_config.get_vocab_size()
         for position, token_id in enumerate(token_ids):
             if not 0 <= token_id < vocab_size:

@@ -9,6 +9,7 @@ import asyncio
 
 from fastapi import Request
 
+from tracellm.engine.config.errors import MalformedRequestError
 from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
 from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
 from tracellm.engine.entrypoints.openai.tokenize.protocol import (
@@ -55,12 +56,15 @@ class OpenAIServingTokenization(OpenAIServing):
     async def create_detokenize(
         self, request: DetokenizeRequest, raw_request: Request | None = None
     ) -> DetokenizeResponse | ErrorResponse:
-        """Return the text of token ids."""
+        """Return the text of token ids. Ids that are not in the vocabulary have none."""
         if (error_response := await self._check_model(request.model)) is not None:
             return error_response
         try:
             tokenizer = await self.engine_client.get_tokenizer()
-            self._check_token_ids(request.tokens)
+            return DetokenizeResponse(prompt=tokenizer.decode(request.tokens))
+        except OverflowError:
+            return self._error_response(
+                MalformedRequestError("out of range integral type conversion attempted: `tokens` are 0 to 2**32 - 1.")
+            )
         except ValueError as error:
             return self._error_response(error)
-        return DetokenizeResponse(prompt=tokenizer.decode(request.tokens))
