@@ -112,7 +112,8 @@ FIELDS = [
     ({"prompt": None}, None, "Either prompt or prompt_embeds must be provided"),
     ({"prompt": {"a": 1}}, "prompt", "a list of token ids"),
     ({"prompt": ["a", 1]}, "prompt", "a list of token ids"),
-    ({"prompt": [[]]}, None, "prompt cannot be empty"),
+    ({"prompt": [[]]}, None, "please provide at least one prompt"),
+    ({"prompt": [[1], []]}, None, "prompt cannot be empty"),
     ({"prompt": [99_999]}, None, "out of vocabulary"),
     ({"prompt": [10**30], "echo": True}, None, "out of vocabulary"),
     ({"prompt": "word " * 200}, None, "maximum context length is 128 tokens. However, your request has 202"),
@@ -186,6 +187,22 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
 def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], expected: str) -> None:
     """A bad conversation is a 400 that names the message or the field."""
     assert expected in error_of(app.post(CHAT, {"messages": HELLO, **fields}), 400)["message"]
+
+
+@pytest.mark.parametrize("message", [{"content": "Hello"}, {"role": "user", "content": 5}], ids=str)
+def test_a_message_without_its_form(app: App, message: dict[str, Any]) -> None:
+    """The type of a message without a role or with a content of a number is that of invalid bodies, on every path."""
+    for path, field in ((CHAT, "messages"), ("/tokenize", "messages"), (RESPONSES, "input")):
+        assert error_of(app.post(path, {field: [message]}), 400)["type"] == "Bad Request"
+
+
+def test_detokenizing_ids_of_no_token(app: App) -> None:
+    """Ids that are not in the vocabulary have no text, as in vLLM, and ids that are none are refused."""
+    tokens = app.post("/tokenize", {"prompt": "Hello", "add_special_tokens": False}).json()["tokens"]
+    assert app.post("/detokenize", {"tokens": [99_999, *tokens, 2**32 - 1]}).json() == {"prompt": "Hello"}
+    for token in (-1, 2**32, 10**30):
+        error = error_of(app.post("/detokenize", {"tokens": [token]}), 400)
+        assert (error["type"], error["param"]) == ("Bad Request", "tokens")
 
 
 BAD_SCHEMA = {"type": "object", "properties": 3}
