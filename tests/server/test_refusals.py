@@ -393,7 +393,7 @@ def test_others_run_between_prompts(app: App) -> None:
     """While a request with many texts is prepared, other tasks run after each of them."""
 
     async def work() -> tuple[Any, int]:
-        request = CompletionRequest(model="tiny", prompt=[*["word"] * 40, "\ud800"])
+        request = CompletionRequest.model_validate({"model": "tiny", "prompt": [*["word"] * 40, "\ud800"]})
         preparing = asyncio.create_task(app.app.state.openai_serving_completion.create_completion(request))
         num_turns = 0
         while not preparing.done():

@@ -33,7 +33,7 @@ class InvalidRequestError(EngineError):
 
 
 class MalformedRequestError(InvalidRequestError):
-    """A request that has not the form of one, such as a message without a role; vLLM's server validates it earlier."""
+    """A request of the wrong form, such as a message without a role. vLLM's server refuses it before its handlers."""
 
 
 class ModelLoadError(EngineError):
