@@ -64,5 +64,5 @@ def test_all_options_of_a_real_vllm_are_known(tmp_path) -> None:
 
 def test_a_flag_may_be_switched_off() -> None:
     """--no-FLAG is accepted for each flag, as in vLLM, and changes nothing."""
-    job = parse(["serve", "--no-enable-log-requests", "--no_enable_request_id_headers"], "en")
+    job = parse(["serve", "--no-enable-log-requests", "--disable-log-requests", "--no_enable_request_id_headers"], "en")
     assert callable(job)

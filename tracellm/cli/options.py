@@ -384,6 +384,7 @@ class EngineCommand(Command):
         }
         flags = [param for param in self.params if isinstance(param, click.Option) and param.is_flag]
         already_off = {f"--no-{name[2:]}" for flag in flags if not flag.secondary_opts for name in flag.opts}
+        already_off.add("--disable-log-requests")
         for argument in rest:
             name, equals, value = argument.partition("=")
             spelled, *keys = name.split(".")

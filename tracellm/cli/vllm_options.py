@@ -13,7 +13,7 @@ VLLM_OPTIONS = frozenset([
     "data-parallel-multi-port-external-lb", "data-parallel-supervisor-port", "dcp-comm-backend", "dcp-q-replicate",
     "default-chat-template-kwargs", "device-ids", "device-memory-utilization", "diffusion-config",
     "disable-access-log-for-endpoints", "disable-fastapi-docs", "disable-frontend-multiprocessing",
-    "distributed-timeout-seconds", "dp-supervisor-probe-failure-threshold",
+    "disable-log-requests", "distributed-timeout-seconds", "dp-supervisor-probe-failure-threshold",
     "dp-supervisor-probe-interval-s", "dp-supervisor-probe-timeout-s", "dp-sync-interval", "ec-manager-config",
     "elastic-ep-max-dp-size", "enable-batch-sharded-sampling", "enable-cumem-allocator",
     "enable-elastic-ep", "enable-ep-weight-filter", "enable-fault-tolerance", "enable-flash-late-interaction",

@@ -74,14 +74,11 @@ _SERVER: dict[str, dict[str, Any]] = {  # option -> its arguments for click
     "enable_log_requests": {"is_flag": True},
     "max_log_len": {"type": click.INT, "metavar": "N"},
 }
-_OFF = {"enable_log_requests": ["/--no-enable-log-requests", "/--disable-log-requests"]}
-"""Flags that have opposites in vLLM 0.11.1, which change nothing here."""
 
 
 def _server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for name, further in reversed(_SERVER.items()):
-        flags = [f"--{name.replace('_', '-')}{off}" for off in _OFF.get(name, [""])]
-        function = option(*flags, name, help=f"serve.help.{name}", **further)(function)
+        function = option(f"--{name.replace('_', '-')}", name, help=f"serve.help.{name}", **further)(function)
     return function
 
 
