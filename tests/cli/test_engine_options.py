@@ -1,5 +1,6 @@
 """The engine's settings as options of `serve` and `bench`."""
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tracellm.cli.app import parse
 from tracellm.cli.commands.bench import bench
 from tracellm.cli.commands.serve import serve
+from tracellm.cli.errors import CommandError
 from tracellm.cli.options import engine_arguments, engine_options
 from tracellm.engine.config.arg_utils import EngineArgs
 
@@ -85,3 +87,17 @@ def test_what_is_no_spelling_of_vllm(arguments: list[str], message: str, capsys:
     with pytest.raises(SystemExit):
         parse(["serve", *arguments], "en")
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hf-overrides", "[1]", "--hf-overrides.a=1"], "--hf-overrides takes a JSON object, not [1]"),
+        (["--hf-overrides.a=1", "--hf-overrides.a.b=1"], "--hf-overrides takes a JSON object, not {'a': 1}"),
+        (["--hf-overrides.a+", "1"], "--hf-overrides takes key.key, not 'a+'"),
+    ],
+)
+def test_an_entry_that_cannot_be_set(arguments: list[str], message: str) -> None:
+    """An entry of what is no JSON object, or for a key of another form, is refused, and nothing is lost."""
+    with pytest.raises(CommandError, match=re.escape(message)):
+        parse(["serve", *arguments], "en")

@@ -52,7 +52,12 @@ MANY: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "stop tokens": (COMPLETIONS, {"stop_token_ids": [1] * 140_000}, "`stop_token_ids` may hold at most 131072"),
     "bad words": (COMPLETIONS, {"bad_words": ["word " * 4000]}, "`bad_words` may hold at most 16384 characters"),
-    "a text": ("/tokenize", {"prompt": "a " * 300_000}, "may have 500000 characters, got 600000"),
+    "a text": ("/tokenize", {"prompt": "a " * 300_000}, "may have at most 500000 characters, got 600000"),
+    "a message": (
+        "/tokenize",
+        {"prompt": None, "messages": [{"role": "user", "content": "a" * 600_000}]},
+        "500000 characters",
+    ),
     "fields": (COMPLETIONS, {f"f{i}": 1 for i in range(1001)}, "at most 1000 fields, got 1003"),
     "wrong prompts": (COMPLETIONS, {"prompt": [{}] * 40_000}, "`prompt`: must be a text"),
     "wrong tools": (CHAT, {"tools": [1] * 300_000}, "`tools[0]`: "),

@@ -159,11 +159,12 @@ def test_a_long_run_has_its_first_steps_in_the_frame(recorded: Recorded, browser
 
 
 def test_names_lose_what_all_begin_with():
-    """Names lose the kind before their number, and what all begin with; one name, or equal ones, stay whole."""
+    """Names lose the kind of a server's request, and what all begin with; one name, or equal ones, stay whole."""
     assert without_shared_beginning(["user-12", "user-1", "user-7"]) == ["12", "1", "7"]
     assert without_shared_beginning(["a-b", "a-c-d", "x"]) == ["a-b", "a-c-d", "x"]
     assert without_shared_beginning(["a-1"]) == ["a-1"]
     assert without_shared_beginning(["chatcmpl-5f0c", "0_cmpl-7e1a", "resp_12"]) == ["5f0c", "0_7e1a", "12"]
     assert without_shared_beginning(["cmpl-12", "resp-12", "my-request"]) == ["cmpl-12", "resp-12", "my-request"]
+    assert without_shared_beginning(["my-cafe-3", "my-face-4", "x"]) == ["my-cafe-3", "my-face-4", "x"]
     assert without_shared_beginning(["a-", "a-1"]) == ["a-", "1"]
     assert without_shared_beginning([]) == []

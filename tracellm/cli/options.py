@@ -406,8 +406,13 @@ class EngineCommand(Command):
                 raise CommandError("vllm_option", option=error.option_name) from None
             raise
         for setting, keys, value in entries:
-            given = _json_or_text(ctx.params[setting] or "{}")
-            ctx.params[setting] = json.dumps(_with_entry(given, keys, _json_or_text(value)))
+            option, given = setting.replace("_", "-"), _json_or_text(ctx.params[setting] or "{}")
+            if any(not key or key.endswith("+") for key in keys):  # vLLM's `key+` adds to a list
+                raise CommandError("serve_option", option=option, accepted="key.key", value=".".join(keys))
+            try:
+                ctx.params[setting] = json.dumps(_with_entry(given, keys, _json_or_text(value)))
+            except TypeError:
+                raise CommandError("serve_option", option=option, accepted="a JSON object", value=given) from None
         return rest_of_arguments
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -434,11 +439,16 @@ def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
 
 
 def _with_entry(entries: Any, keys: Sequence[str], value: Any) -> Any:
-    """Return the entries of a JSON object with another value at nested keys."""
+    """Return the entries of a JSON object with another value at nested keys.
+
+    Raises:
+        TypeError: there is no object to set an entry of.
+    """
     if not keys:
         return value
-    entries = entries if isinstance(entries, dict) else {}
-    return {**entries, keys[0]: _with_entry(entries.get(keys[0]), keys[1:], value)}
+    if not isinstance(entries, dict):
+        raise TypeError(type(entries).__name__)
+    return {**entries, keys[0]: _with_entry(entries.get(keys[0], {}), keys[1:], value)}
 
 
 def _json_or_text(value: str) -> Any:

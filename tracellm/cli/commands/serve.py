@@ -135,8 +135,8 @@ def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, An
         engine["model"] = model
     engine_args = EngineArgs.from_arguments(**engine)
 
-    def ready(address: str) -> None:
-        key = "serve.ready.pooling" if engine_args.runner == "pooling" else "serve.ready"
+    def ready(address: str, generates: bool) -> None:
+        key = "serve.ready" if generates else "serve.ready.pooling"
         _say(lang, text(lang, key, model=args.served_model_name[0], address=address))
 
     args = ServeArgs(engine_args=engine_args, on_ready=ready, **further)

@@ -6,7 +6,6 @@ begin alike: `gateway-eu-west-1-000017` becomes `gateway-…est-1-000017`.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -27,7 +26,7 @@ _RANDOM = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}(?:\1[0-9a-f]{4}){3}[0-9a-f]{8}
 _ID = re.compile(r"\b(by|request)=(\S+)")
 _FEWEST_DIGITS = 4
 _HEAD = 8
-_KIND = re.compile(r"[a-z]{3,}[-_](?=[0-9]|[0-9a-f]{4}\b)")
+_KIND = re.compile(r"^([0-9]+_)?(?:chatcmpl|cmpl|resp|embd|pool|score|rerank)[-_](?=.)")
 _BEGINNING = re.compile(r".*[-_:/. ]", re.DOTALL)
 """Beginning of a name, up to its last separator."""
 
@@ -109,12 +108,13 @@ def request_names(trace: Trace) -> RequestNames:
 
 
 def without_shared_beginning(names_shown: Sequence[str]) -> list[str]:
-    """Return names, for narrow cells, without the kind before a number, such as `chatcmpl-`, where that leaves them
-    different; and without what all of them then begin with, up to a separator.
+    """Return names, for narrow cells, without what all begin with, up to a separator.
+
+    Before, a server's names lose their kind, `chatcmpl-`, if that leaves all different.
     """
-    numbers = [_KIND.sub("", name, count=1) for name in names_shown]
-    used = Counter(numbers)
-    shown = [number if used[number] == 1 else name for name, number in zip(names_shown, numbers, strict=True)]
+    shown = [_KIND.sub(r"\1", name) for name in names_shown]
+    if len(set(shown)) < len(shown):
+        shown = list(names_shown)
     first, last = min(shown, default=""), max(shown, default="")  # these two have least in common
     letters = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = _BEGINNING.match("".join(letter for letter, _ in letters))

@@ -51,7 +51,7 @@ class StructuredOutputManager:
 
     @cached_property
     def backend(self) -> StructuredOutputBackend:
-        """The grammar library; two threads that begin at the same time get the same one."""
+        """The grammar library."""
         from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
 
         model_config = self.vllm_config.model_config
@@ -77,7 +77,8 @@ class StructuredOutputManager:
     def grammar_init(self, request: Request) -> None:
         """Start to compile the request's grammar in a thread; do nothing for an unconstrained request.
 
-        The thread of the first one creates the backend, for which vLLM has all other new requests wait.
+        The first request's thread creates the backend, so that other requests do not wait for it, as they do in vLLM.
+        If that or the compilation fails, the scheduler fails the request.
 
         Raises:
             EngineError: the reasoning parser does not support the tokenizer.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tracellm.engine.config.errors import InvalidRequestError
@@ -31,12 +32,14 @@ _MAX_SPECIAL_TOKENS = 64
 
 
 class AsyncTokenizer:
-    """Tokenizer of the server, shared by its serving classes. Short texts block the event loop; long ones do not."""
+    """Tokenizer of the server, shared by its serving classes. Short texts block the event loop; long ones do not.
+
+    Texts that may be longer than the model's context have a thread of their own, so that prompts do not wait for them.
+    """
 
     def __init__(self, preprocessor: InputPreprocessor) -> None:
         self.preprocessor = preprocessor
-        self._thread_preprocessor: InputPreprocessor | None = None  # two threads must not share a tokenizer
-        self._thread_lock = asyncio.Lock()
+        self._threads = {bounded: _TokenizerThread(preprocessor) for bounded in (True, False)}
 
     async def tokenize(
         self, text: str, *, add_special_tokens: bool, max_length: int | None = None, bounded: bool = True
@@ -54,7 +57,7 @@ class AsyncTokenizer:
         """
         if not bounded and len(text) > _MAX_UNBOUNDED_LENGTH:
             raise InvalidRequestError(
-                f"A text to tokenize may have {_MAX_UNBOUNDED_LENGTH} characters, got {len(text)}. Cut it into pieces."
+                f"The text to tokenize may have at most {_MAX_UNBOUNDED_LENGTH} characters, got {len(text)}."
             )
         if not bounded and max_length is None:
             max_length = len(text.encode(errors="replace")) + _MAX_SPECIAL_TOKENS  # a token has at least one byte
@@ -65,12 +68,28 @@ class AsyncTokenizer:
         if len(text) <= _MIN_THREAD_LENGTH:
             token_ids = tokenize(self.preprocessor)
         else:
-            async with self._thread_lock:
-                if self._thread_preprocessor is None:
-                    tokenizer = copy.deepcopy(self.preprocessor.tokenizer)
-                    self._thread_preprocessor = InputPreprocessor(self.preprocessor.model_config, tokenizer)
-                token_ids = await asyncio.to_thread(tokenize, self._thread_preprocessor)
+            token_ids = await self._threads[bounded].run(tokenize)
         return {"prompt": text, "prompt_token_ids": token_ids}
+
+
+class _TokenizerThread:
+    """A thread with a tokenizer of its own, which two threads must not share; both are made for the first text."""
+
+    def __init__(self, preprocessor: InputPreprocessor) -> None:
+        self._original = preprocessor
+        self._preprocessor: InputPreprocessor | None = None
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
+
+    async def run(self, tokenize: Callable[[InputPreprocessor], list[int]]) -> list[int]:
+        """Call a function with the thread's preprocessor; if the caller is cancelled, the call still ends first."""
+
+        def call() -> list[int]:
+            if self._preprocessor is None:
+                tokenizer = copy.deepcopy(self._original.tokenizer)
+                self._preprocessor = InputPreprocessor(self._original.model_config, tokenizer)
+            return tokenize(self._preprocessor)
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
 async def merge_async_iterators(*iterators: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:

@@ -101,8 +101,8 @@ class ServeArgs:
     """Seconds to wait for the head of a request, and for each next part of its body."""
     max_request_bytes: int = 32 << 20
     """Maximum size of a request body."""
-    on_ready: Callable[[str], None] = field(default=lambda address: None, repr=False)
-    """Called with the server's URL, such as `http://127.0.0.1:8000`, when it accepts requests."""
+    on_ready: Callable[[str, bool], None] = field(default=lambda address, generates: None, repr=False)
+    """Called when the server accepts requests, with its URL and whether its model generates (or only pools)."""
 
     def __post_init__(self) -> None:
         try:

@@ -71,8 +71,10 @@ _MAX_FIELD_ERRORS = 3
 _MAX_MESSAGE_LENGTH = 2000
 _MAX_DISCARDED_BYTES = 256 << 20
 """Bytes of a refused body to receive and discard."""
-_DISCARD_SECONDS = 1.0
-"""Seconds without a part of a refused body after which none is on its way."""
+_DISCARD_IDLE_SECONDS = 5.0
+"""Seconds to wait for each next part of a refused body."""
+_DISCARD_SECONDS = 60.0
+"""Seconds to receive and discard a refused body."""
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
 
 
@@ -174,10 +176,11 @@ class _Refusal(Response):
         announced = Headers(scope=scope).get("content-length", "")
         discarded, more = 0, not (announced.isdecimal() and int(announced[:20]) > _MAX_DISCARDED_BYTES)
         with suppress(TimeoutError, asyncio.CancelledError):  # no more arrives, or the server ends
-            while more and discarded < _MAX_DISCARDED_BYTES:
-                message = await asyncio.wait_for(receive(), _DISCARD_SECONDS)
-                discarded += len(message.get("body", b""))
-                more = message.get("more_body", False)
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while more and discarded < _MAX_DISCARDED_BYTES:
+                    message = await asyncio.wait_for(receive(), _DISCARD_IDLE_SECONDS)
+                    discarded += len(message.get("body", b""))
+                    more = message.get("more_body", False)
         await send({"type": "http.response.body", "body": b""})
 
 

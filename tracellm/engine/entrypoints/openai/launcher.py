@@ -112,14 +112,20 @@ def _http_protocol(timeout: float) -> type[asyncio.Protocol]:
             self._refuse(HTTPStatus.BAD_REQUEST, msg)
 
         def _refuse(self, status: HTTPStatus, message: str) -> None:
-            """Send an error, and close the connection after discarding what the client is sending."""
+            """Send an error, and close the connection after discarding what the client is sending.
+
+            Within another response nothing is sent: it would be taken for a part of that.
+            """
             self._is_refused = True
+            if (cycle := self.cycle) is not None and not cycle.response_complete:
+                if cycle.response_started or self.pipeline:
+                    self.transport.close()
+                    return
+                cycle.disconnected = True  # the application's answer is not sent
+                cycle.message_event.set()
             response = json_error(error_response(HttpError(status, message)), {"Connection": "close"})
             head = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
             self.transport.write(STATUS_LINE[status] + head + b"\r\n" + response.body)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self.transport.close()
-                return
             if self.transport.can_write_eof():  # not in TLS
                 self.transport.write_eof()
             self._timer.cancel()
@@ -218,7 +224,7 @@ async def serve_http(
     loop.set_exception_handler(_log_exception)
     for signum in _SIGNALS:
         loop.add_signal_handler(signum, server.stop)
-    args.on_ready(listen_address)
+    args.on_ready(listen_address, "generate" in engine_client.processor.supported_tasks)
     watchdog = asyncio.create_task(_watchdog(server, engine_client))
     try:
         await server.serve(sockets=[sock])

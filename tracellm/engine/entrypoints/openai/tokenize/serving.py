@@ -6,6 +6,8 @@ vLLM: vllm/entrypoints/openai/serving_tokenization.py::OpenAIServingTokenization
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -19,6 +21,9 @@ from tracellm.engine.entrypoints.openai.tokenize.protocol import (
     TokenizeRequest,
     TokenizeResponse,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 __all__ = ["OpenAIServingTokenization"]
 
@@ -43,9 +48,7 @@ class OpenAIServingTokenization(OpenAIServing):
         except ValueError as error:
             return self._error_response(error)
         token_ids = engine_prompt["prompt_token_ids"]
-        texts = (
-            await asyncio.to_thread(tokenizer.convert_ids_to_tokens, token_ids) if request.return_token_strs else None
-        )
+        texts = await asyncio.to_thread(_texts, tokenizer, token_ids) if request.return_token_strs else None
         return TokenizeResponse(
             tokens=token_ids,
             token_strs=texts,
@@ -68,3 +71,9 @@ class OpenAIServingTokenization(OpenAIServing):
             )
         except ValueError as error:
             return self._error_response(error)
+
+
+def _texts(tokenizer: PreTrainedTokenizerFast, token_ids: Sequence[int]) -> list[str]:
+    """Return the tokens as the vocabulary has them."""
+    backend = tokenizer.backend_tokenizer
+    return [backend.id_to_token(token_id) for token_id in token_ids]
