@@ -3,13 +3,14 @@
 import asyncio
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.faults.http import CHAT, COMPLETIONS, Answer, Connection, ask, post, request, run
+from tests.faults.http import CHAT, COMPLETIONS, Answer, Connection, ask, post, request, run, stream
 from tests.faults.processes import rss_of
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
 
@@ -246,6 +247,23 @@ def test_trailers_that_do_not_end(server):
         return await connection.answer()
 
     assert run(speak()).status == 431
+
+
+def test_a_large_head_within_a_response(server):
+    """An error is not written into another response of the same connection, which is closed instead."""
+
+    async def speak() -> bytes:
+        connection = await stream(server.port, {"prompt": "a", "max_tokens": 500, "ignore_eos": True})
+        await connection.send(b"GET /health HTTP/1.1\r\nx: " + b"a" * 100_000)
+        received = b""
+        with suppress(ConnectionError):
+            while part := await connection.reader.read(1 << 16):
+                received += part
+        return received
+
+    received = run(speak())
+    assert b"data: " in received
+    assert b"HTTP/1.1 " not in received
 
 
 def test_many_requests_over_one_connection(server):
