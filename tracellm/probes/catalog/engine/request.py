@@ -253,9 +253,10 @@ def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | No
 
 def _stopped_by(choice: Any) -> str | None:
     """Return which kind of the request's own stops ended it: its `stop_reason` is the string, or the token's id."""
-    if choice.finish_reason != "stop" or choice.stop_reason is None:
+    reason = getattr(choice, "stop_reason", None)  # a capture must not fail for a field that it can do without
+    if choice.finish_reason != "stop" or reason is None:
         return None
-    return "stop_string" if isinstance(choice.stop_reason, str) else "stop_token"
+    return "stop_string" if isinstance(reason, str) else "stop_token"
 
 
 def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
