@@ -375,11 +375,10 @@ class EngineCommand(Command):
         others = []
         entries: list[tuple[str, list[str], str]] = []
         rest = iter(args)
-        self.get_params(ctx)
         json_options = {
-            spelled: f"{option.name}"
-            for option in self._engine_options or []
-            if option.metavar == "JSON"
+            spelled: str(option.name)
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option) and option.metavar == "JSON"
             for spelled in option.opts
         }
         flags = [param for param in self.params if isinstance(param, click.Option) and param.is_flag]

@@ -27,6 +27,7 @@ _ID = re.compile(r"\b(by|request)=(\S+)")
 _FEWEST_DIGITS = 4
 _HEAD = 8
 _KIND = re.compile(r"^([0-9]+_)?(?:chatcmpl|cmpl|resp|embd|pool|score|rerank)[-_](?=.)")
+"""Kind of a server's request; the number before it is that of an output."""
 _BEGINNING = re.compile(r".*[-_:/. ]", re.DOTALL)
 """Beginning of a name, up to its last separator."""
 
@@ -107,19 +108,17 @@ def request_names(trace: Trace) -> RequestNames:
     return found
 
 
-def without_shared_beginning(names_shown: Sequence[str]) -> list[str]:
+def without_shared_beginning(shown: Sequence[str]) -> list[str]:
     """Return names, for narrow cells, without what all begin with, up to a separator.
 
     Before, a server's names lose their kind, `chatcmpl-`, if that leaves all different.
     """
-    shown = [_KIND.sub(r"\1", name) for name in names_shown]
-    if len(set(shown)) < len(shown):
-        shown = list(names_shown)
-    first, last = min(shown, default=""), max(shown, default="")  # these two have least in common
+    if len(shown) < 2:
+        return list(shown)
+    without_kind = [_KIND.sub(r"\1", name) for name in shown]
+    if len(set(without_kind)) == len(shown):
+        shown = without_kind
+    first, last = min(shown), max(shown)  # these two have least in common
     letters = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = _BEGINNING.match("".join(letter for letter, _ in letters))
-    if len(shown) < 2:
-        return list(names_shown)
-    if shared is None:
-        return shown
-    return [name[shared.end() :] or name for name in shown]
+    return list(shown) if shared is None else [name[shared.end() :] or name for name in shown]

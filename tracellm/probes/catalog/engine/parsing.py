@@ -33,17 +33,16 @@ def _capture_delta(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, p
     piece = argument(args, kwargs, place, "delta_text")
     found: list[str] = []
     called: list[str] = []
-    for call in () if result is None or isinstance(result, tuple) else result.tool_calls:
-        function = call.function
-        if function is not None:
-            found += [f"tool call of {function.name}"] if function.name else []
-            called += [function.name] if function.name else []
-            found += _lengths(arguments=function.arguments)
     reasoning, content = None, None
     if isinstance(result, tuple):
         reasoning, content = result
     elif result is not None:
         reasoning, content = result.reasoning, result.content
+        for function in (call.function for call in result.tool_calls if call.function is not None):
+            if function.name:
+                called.append(function.name)
+                found.append(f"tool call of {function.name}")
+            found += _lengths(arguments=function.arguments)
     return _facts("delta_text", piece, found, called, reasoning=reasoning, content=content)
 
 
