@@ -6,6 +6,7 @@
 import compileall
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -36,12 +37,15 @@ Golden = Callable[[Path, str], None]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile the package once for the hundreds of processes that tests start.
+    """Compile the package and the kernels for this CPU once for the hundreds of processes that tests start.
 
-    Otherwise each would compile it, and with PYTHONDONTWRITEBYTECODE none would keep the result.
+    Otherwise each would compile the package, and with PYTHONDONTWRITEBYTECODE none would keep the result; the first
+    explained runs on a machine would have the time of the kernels' compilation in their outputs.
     """
     if not hasattr(session.config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "tracellm", quiet=2)
+        kernels = "import torch; from tracellm.engine.model_executor.ops.cpu import native; native.load()"
+        subprocess.run([sys.executable, "-c", kernels], check=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

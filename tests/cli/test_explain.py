@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from tests.cli.conftest import SCRIPT, Command, Said
 from tracellm.cli import reports
 from tracellm.cli.errors import describe
+from tracellm.engine.model_executor.ops.cpu import native
 from tracellm.probes.install.selection import DEPTH_LIMIT
 from tracellm.trace.run_folder import RunFolder
 
@@ -382,6 +383,22 @@ def test_a_run_folder_that_is_lost_meanwhile_is_told(tmp_path: Path) -> None:
     assert said.status == 3
     assert said.err
     assert all(line.startswith("tracellm: ") for line in said.err.splitlines())
+
+
+def test_the_first_start_on_a_machine_says_how_long_it_compiled(tmp_path: Path) -> None:
+    """The console and the page give the time of compiling the kernels for this CPU; the next start has none."""
+    compiled = native.load().library
+    if compiled is None:
+        pytest.skip("needs a C++ compiler")
+    compiler = tmp_path / "c++"  # returns what the real one has compiled before
+    compiler.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; exec cp {compiled._name} "$2"\n')
+    compiler.chmod(0o755)
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    environ = {native.COMPILER: str(compiler), native.CACHE: str(tmp_path / "kernels")}
+    first = run(tmp_path, "--out", "first", "script.py", **environ)
+    assert re.search(r"compiled in \S+ m?s, for the first start", first.err)
+    assert re.search(r"compiled in \S+ m?s, for the first start", (tmp_path / "first" / "report.html").read_text())
+    assert "for the first start" not in run(tmp_path, "script.py", **environ).err
 
 
 def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
 from tracellm.report.console.terminal import Terminal
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, engine_config, model_load
-from tracellm.report.texts import LANGUAGES, texts
+from tracellm.report.texts import LANGUAGES, text, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span, Trace
@@ -484,6 +484,8 @@ def test_what_computes_the_layers(lang: str) -> None:
     assert [row.lines for row in load_rows(_loaded("triton", "gpu"), lang)] == [[f"triton{colon}{words}"]]
     assert [row.lines for row in load_rows(_loaded("triton", "moon"), lang)] == [[f"triton{colon}moon"]]
     assert load_rows(_loaded(None, None), lang) == []
+    (row,) = load_rows(dataclasses.replace(_loaded("cpu", "cpu"), compile_seconds=10.2), lang)
+    assert row.lines[1] == text(lang, "console.load.compiled", time="10.2 s")
     assert all(f"ops.reason.{code}" in texts(lang) for code in get_args(OpsReason))
 
 
@@ -512,4 +514,4 @@ def test_that_steps_overlap(lang: str) -> None:
 
 
 def _loaded(ops: str | None, reason: str | None) -> ModelLoad:
-    return ModelLoad(None, "Qwen2ForCausalLM", (), None, None, None, None, None, ops, reason, ())
+    return ModelLoad(None, "Qwen2ForCausalLM", (), None, None, None, None, None, ops, reason, None, ())

@@ -336,6 +336,9 @@ WORKER_KV_BYTES = _define(
 _define = Group("Configuration, loading, memory", on=("GPUModelRunner.load_model",))
 LOAD_OPS = _define("tracellm.load.ops", "str", "implementation of the layers' operations: torch, cpu, triton")
 LOAD_OPS_REASON = _define("tracellm.load.ops_reason", "str", "reason for this implementation, as a code")
+LOAD_COMPILE_SECONDS = _define(
+    "tracellm.load.compile_seconds", "float", "time to compile the kernels for this CPU; only where they were compiled"
+)
 _define = Group("Configuration, loading, memory", on=("Scheduler.__init__",))
 SCHEDULER_ASYNC = _define(
     "tracellm.scheduler.async", "bool", "true if a step is scheduled before the tokens of the previous step are known"

@@ -275,6 +275,8 @@ class OpsChoice:
     """`torch`, `cpu` or `triton`."""
     reason: OpsReason = "unasked"
     """Origin of the setting."""
+    compile_seconds: float = 0.0
+    """Time that the start-up waited for the compiler of the CPU's kernels; 0 if they were in the cache."""
 
 
 @dataclass(frozen=True)

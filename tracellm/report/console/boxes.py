@@ -137,9 +137,10 @@ def load_rows(load: ModelLoad, lang: str) -> list[Row]:
         rows.append(Row(heading, [text(lang, f"console.load.{stage.name}", **facts)], duration(stage.seconds)))
     if load.ops is not None:
         why = ops_reason(load.ops_reason, lang)
-        rows.append(
-            Row(text(lang, "console.load.ops"), [text(lang, "console.load.ops.why", ops=visible(load.ops), why=why)])
-        )
+        lines = [text(lang, "console.load.ops.why", ops=visible(load.ops), why=why)]
+        if load.compile_seconds is not None:
+            lines.append(text(lang, "console.load.compiled", time=duration(load.compile_seconds)))
+        rows.append(Row(text(lang, "console.load.ops"), lines))
     if f"async.reason.{load.async_reason}" in texts(lang):
         rows.append(Row(text(lang, "console.load.async"), [text(lang, f"async.reason.{load.async_reason}")]))
     return rows

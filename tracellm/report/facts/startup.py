@@ -75,6 +75,8 @@ class ModelLoad:
     """The implementation of the layers' operations."""
     ops_reason: str | None
     """Reason for it, as a code (`OpsReason` in engine/config/vllm_config.py)."""
+    compile_seconds: float | None
+    """Time to compile the operations' kernels; None where they were not compiled in this run."""
     stages: tuple[LoadStage, ...]
     async_reason: str | None = None
     """Reason for asynchronous scheduling, as a code (`AsyncSchedulingReason` in engine/config/vllm_config.py); None
@@ -191,6 +193,7 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
     if not found:
         return None
     get, scheduler = found.get, _first(ended, "tracellm.scheduler.")
+    compiling = get(names.LOAD_COMPILE_SECONDS)
     asynchronous = scheduler.get(names.SCHEDULER_ASYNC) is True
     return ModelLoad(
         source=as_text(get(names.LOAD_SOURCE)),
@@ -203,6 +206,7 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
         device=as_text(get(names.LOAD_DEVICE)),
         ops=as_text(get(names.LOAD_OPS)),
         ops_reason=as_text(get(names.LOAD_OPS_REASON)),
+        compile_seconds=compiling if isinstance(compiling, float) else None,
         async_reason=as_text(scheduler.get(names.SCHEDULER_ASYNC_REASON)) if asynchronous else None,
         stages=tuple(LoadStage(name, span.duration_ns / 1e9) for name, span in stages.items()),
     )

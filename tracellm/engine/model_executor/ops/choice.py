@@ -15,6 +15,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,9 +49,12 @@ def choose_ops(attention_backend: str | None, device: torch.device) -> OpsChoice
         EngineError: the name is unknown, or the implementation cannot run here.
     """
     choice = _choose(attention_backend, device)
-    if choice.name == "cpu" and (kernels := native.load()).library is None:
-        logger.warning("PyTorch computes the layers, slower than kernels for this CPU would: %s", kernels.reason)
-    elif choice.reason == "no_compiler":
+    if choice.name == "cpu":
+        kernels = native.load()
+        if kernels.library is None:
+            logger.warning("PyTorch computes the layers, slower than kernels for this CPU would: %s", kernels.reason)
+        return replace(choice, compile_seconds=kernels.compile_seconds)
+    if choice.reason == "no_compiler":
         logger.warning("PyTorch computes the layers, slower than Triton's kernels would: %s", _missing_compiler())
     return choice
 

@@ -162,9 +162,11 @@ def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 def _capture_ops(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     config = args[0].vllm_config
+    seconds = config.ops_choice.compile_seconds
     return {
         names.LOAD_OPS: config.ops_choice.name,
         names.LOAD_OPS_REASON: config.ops_choice.reason,
+        **({names.LOAD_COMPILE_SECONDS: seconds} if seconds else {}),
         **model_config(config.model_config.hf_config),
     }
 

@@ -20,6 +20,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +55,8 @@ class Kernels:
     library: ctypes.CDLL | None
     reason: str
     """Clause for people: who compiled them, or what is missing."""
+    compile_seconds: float = 0.0
+    """Time that this process waited for the compiler; 0 if the library was in the cache."""
 
 
 class AttentionShape(ctypes.Structure):
@@ -88,7 +91,8 @@ def load() -> Kernels:
         openmp = _openmp_library()
         if openmp is None:
             return Kernels(None, "PyTorch uses no OpenMP here")
-        return Kernels(_declare(ctypes.CDLL(_compile(compiler, openmp))), f"compiled for this CPU by {compiler}")
+        path, seconds = _compile(compiler, openmp)
+        return Kernels(_declare(ctypes.CDLL(path)), f"compiled for this CPU by {compiler}", seconds)
     except subprocess.CalledProcessError as error:
         lines = [line for line in str(error.stderr).splitlines() if "error" in line] or str(error.stderr).splitlines()
         return Kernels(None, f"{compiler} cannot compile the kernels: {lines[0] if lines else error}")
@@ -106,8 +110,8 @@ def _openmp_library() -> str | None:
     return next((path for path in found if path.startswith(torch_folder)), found[0] if found else None)
 
 
-def _compile(compiler: str, openmp: str) -> str:
-    """Return the path of the library, compiling it if it is not in the cache.
+def _compile(compiler: str, openmp: str) -> tuple[str, float]:
+    """Return the path of the library and the seconds of compiling it, 0 if it was in the cache.
 
     Raises:
         subprocess.CalledProcessError: the compiler failed.
@@ -122,28 +126,30 @@ def _compile(compiler: str, openmp: str) -> str:
     digest.update(repr([compiler, os.stat(compiler).st_mtime_ns, openmp, native, *_FLAGS, _cpu()]).encode())
     folder = _folder()
     library = folder / f"{digest.hexdigest()[:24]}.so"
-    if not library.exists():
-        # On a terminal, a warning: it is shown without any logging configuration.
-        level = logging.WARNING if sys.stderr and sys.stderr.isatty() else logging.INFO
-        logger.log(level, "Compiling the layers' kernels for this CPU, once: some seconds. They are kept in %s", folder)
-        # Compile to a temporary name: several processes may start at once, and one may be killed.
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            output = Path(temporary) / "kernels.so"
-            command = [
-                compiler,
-                *_FLAGS,
-                native,
-                *(str(sources / source) for source in _SOURCES),
-                "-o",
-                str(output),
-                openmp,
-            ]
-            english = {**os.environ, "LC_ALL": "C"}  # `load` searches the messages for "error"
-            subprocess.run(
-                command, check=True, capture_output=True, text=True, errors="replace", env=english, timeout=_TIMEOUT
-            )
-            output.replace(library)
-    return str(library)
+    if library.exists():
+        return str(library), 0.0
+    start = time.perf_counter()
+    # On a terminal, a warning: it is shown without any logging configuration.
+    level = logging.WARNING if sys.stderr and sys.stderr.isatty() else logging.INFO
+    logger.log(level, "Compiling the layers' kernels for this CPU, once: some seconds. They are kept in %s", folder)
+    # Compile to a temporary name: several processes may start at once, and one may be killed.
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        output = Path(temporary) / "kernels.so"
+        command = [
+            compiler,
+            *_FLAGS,
+            native,
+            *(str(sources / source) for source in _SOURCES),
+            "-o",
+            str(output),
+            openmp,
+        ]
+        english = {**os.environ, "LC_ALL": "C"}  # `load` searches the messages for "error"
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, errors="replace", env=english, timeout=_TIMEOUT
+        )
+        output.replace(library)
+    return str(library), time.perf_counter() - start
 
 
 def _folder() -> Path:
