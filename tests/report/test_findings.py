@@ -107,7 +107,7 @@ def test_an_aborted_request_has_its_sampled_tokens():
     [
         ("abort", 1, [", of which 1 reached its caller; the rest was dropped", "cancelled it or stopped reading."]),
         ("abort", 2, [", which all reached its caller. Its caller cancelled"]),
-        ("stop", 2, ["found a stop string"]),
+        ("stop", 2, ["found a stop string in the text of request a", ", which all reached its caller."]),
     ],
 )
 def test_an_abort_has_its_cause_and_its_delivered_tokens(reason: str, delivered: int, sentences: list[str]):

@@ -91,7 +91,11 @@ def _preemptions(number: int, engine: EngineFacts) -> Iterable[Finding]:
 
 
 def _aborts(trace: Trace) -> Iterable[Finding]:
-    """Yield a finding for each request that was aborted, with its numbers of sampled and delivered tokens, if known."""
+    """Yield a finding for each request that was aborted, with its numbers of sampled and delivered tokens, if known.
+
+    The output processor has the engine core abort a request in whose text it found a stop string: `stopped`, not
+    `aborted`.
+    """
     for number, engine in enumerate(engines(trace)):
         by_step = RequestsByStep(trace)
         sampled: Counter[str] = Counter()
@@ -104,7 +108,8 @@ def _aborts(trace: Trace) -> Iterable[Finding]:
                     "reason": (request and request.finish_reason) or "",
                     "delivered": None if delivered is None else min(delivered, sampled[request_id]),
                 }
-                yield Finding("aborted", number, step.index, request_id, values)
+                kind = "stopped" if values["reason"] == "stop" else "aborted"
+                yield Finding(kind, number, step.index, request_id, values)
             by_step.enter(step)
             for request_id in (*step.new, *step.aborted):
                 del sampled[request_id]

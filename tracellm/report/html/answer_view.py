@@ -174,12 +174,14 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
         values |= {
             name: text(lang, f"{key}.{values[name]}") for name, key in (("kind", "step.kind"), ("part", "page.part"))
         }
-    if finding.kind == "aborted":
-        because = _abort(values, lang)
+    if finding.kind in ("aborted", "stopped"):
+        because = _delivered(values, lang)
     elif finding.kind == "hit":
         because = _limit_of_hit(values, lang)
     sentence = text(lang, f"finding.{finding.kind}", request=request, because=because, **values)
-    if finding.kind == "preempted":
+    if finding.kind == "aborted":
+        sentence += text(lang, f"finding.aborted.{'abort' if values['reason'] == 'abort' else 'unknown'}")
+    elif finding.kind == "preempted":
         sentence += text(lang, "finding.resumed" if "resumed" in values else "finding.not_resumed", **values)
     address = {"step": str(finding.step)}
     if finding.request_id:
@@ -193,16 +195,13 @@ def _finding(finding: Finding, short: RequestNames, lang: str) -> dict[str, str]
     }
 
 
-def _abort(values: dict[str, Any], lang: str) -> str:
-    """Return the number of an aborted request's tokens that reached its caller, and why it was aborted."""
+def _delivered(values: dict[str, Any], lang: str) -> str:
+    """Return how many of an aborted request's tokens reached its caller, if that was recorded."""
     delivered = values["delivered"]
-    sentences = []
-    if delivered is not None:
-        key = "delivered" if delivered < values["tokens"] else "all_delivered"
-        sentences.append(text(lang, f"finding.aborted.{key}", delivered=delivered))
-    reason = values["reason"] if values["reason"] in ("stop", "abort") else "unknown"
-    sentences.append(text(lang, f"finding.aborted.{reason}"))
-    return "".join(sentences)
+    if delivered is None:
+        return ""
+    key = "delivered" if delivered < values["tokens"] else "all_delivered"
+    return text(lang, f"finding.aborted.{key}", delivered=delivered)
 
 
 def _limit_of_hit(values: dict[str, Any], lang: str) -> str:
