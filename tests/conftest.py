@@ -129,6 +129,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 _LONGEST = (
     "vllm/test_attach.py",  # its runs of a real vLLM are used by other files too (real_vllm.py)
+    "lab/test_labs.py",
+    "engine/executor/test_ray_executor.py",
+    "engine/executor/test_parallel.py",
     "docs/test_understand_pages.py",
     "vllm/test_front_real.py",
     "otel/test_phoenix.py",

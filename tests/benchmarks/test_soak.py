@@ -1,4 +1,4 @@
-"""Tests of the criteria of benchmarks/soak.py, which .ci/run runs beside `make test-labs`."""
+"""Tests of the criteria of benchmarks/soak.py, which .ci/run runs before the tests."""
 
 from dataclasses import replace
 

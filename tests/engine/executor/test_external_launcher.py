@@ -13,7 +13,7 @@ from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineError
 
 PROMPTS = [{"prompt_token_ids": [5, 6, 7, number]} for number in range(3)]
-SCRIPT = """
+SCRIPT = r"""
 import json, os, sys
 from tracellm import LLM, SamplingParams
 settings = json.loads(sys.argv[2])
@@ -26,7 +26,7 @@ for temperature in 0, 1:
     found = llm.generate(json.loads(sys.argv[3]), params, use_tqdm=False)
     outputs.append([list(output.outputs[0].token_ids) for output in found])
 config = llm.llm_engine.engine_core.engine_core.kv_cache_config
-print(json.dumps([outputs, config.num_blocks]), flush=True)
+sys.stdout.write(json.dumps([outputs, config.num_blocks]) + "\n")  # in one piece: torchrun runs it unbuffered
 llm.llm_engine.engine_core.shutdown()
 """
 
