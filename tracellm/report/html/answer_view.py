@@ -46,7 +46,7 @@ def answer_view(
     return {
         "answer": {
             "lines": _lines(client, load, inputs, lang),
-            "times": _times(trace, seconds or 0.0, lang),
+            "times": _times(trace, load, seconds or 0.0, lang),
             "findings": _findings(trace, lang),
             "variants": _variants(trace, variants or {}, lang),
         }
@@ -71,7 +71,7 @@ def _lines(
     return lines
 
 
-def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
+def _times(trace: Trace, load: ModelLoad | None, seconds: float, lang: str) -> list[dict[str, Any]]:
     """Return the parts of the run's time: start-up, steps with a prefill, decode steps, between steps, the rest."""
     if not trace.spans:
         return []
@@ -93,13 +93,16 @@ def _times(trace: Trace, seconds: float, lang: str) -> list[dict[str, Any]]:
         "between": max(0, generation - every),
     }
     parts["else"] = max(0, whole - sum(parts.values()))
+    more = {part: _typical(steps, lang) for part, steps in counted.items()}
+    if load is not None and load.compile_seconds is not None:
+        more["startup"] = text(lang, "answer.time.compiled", time=duration(load.compile_seconds))
     return [
         {
             "name": text(lang, f"answer.time.{part}"),
             "time": duration(nanoseconds / 1e9),
             "share": percent(nanoseconds / whole) if whole else "",
             "width": max(1, round(20 * nanoseconds / whole)) if whole else 0,
-            "steps": _typical(counted.get(part, []), lang),
+            "more": more.get(part, ""),
         }
         for part, nanoseconds in parts.items()
         if nanoseconds

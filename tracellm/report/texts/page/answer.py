@@ -18,6 +18,7 @@ EN = {
     "answer.time.between": "Between steps",
     "answer.time.else": "Before, after and imports",
     "answer.time.steps": "{n:step|steps}, median {median}",
+    "answer.time.compiled": "{time} of it to compile the CPU's kernels, for the first start on this machine",
     "answer.whatif": "What if",
     "answer.whatif.variant": "With {settings}: {steps_then:step|steps} instead of {steps_now}, "
     "{preempted_then:preemption|preemptions} instead of {preempted_now}. Scheduled again without the model, so without "
@@ -85,6 +86,7 @@ ZH = {
     "answer.time.between": "step 之间",
     "answer.time.else": "前后及导入",
     "answer.time.steps": "{n:,} 个 step，中位数 {median}",
+    "answer.time.compiled": "其中 {time} 用于编译此 CPU 的 kernel，因为是在此机器上首次启动",
     "answer.whatif": "假如换一种设置",
     "answer.whatif.variant": "改为 {settings}：{steps_then:,} 个 step（原为 {steps_now:,} 个），"
     "{preempted_then:,} 次抢占（原为 {preempted_now:,} 次）。只重新调度，不运行模型，因此没有时间。",
