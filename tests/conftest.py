@@ -130,12 +130,12 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 _LONGEST = (
     "vllm/test_attach.py",  # its runs of a real vLLM are used by other files too (real_vllm.py)
     "lab/test_labs.py",
-    "engine/executor/test_ray_executor.py",
-    "engine/executor/test_parallel.py",
     "docs/test_understand_pages.py",
     "vllm/test_front_real.py",
     "otel/test_phoenix.py",
     "faults/test_signals.py",
+    "engine/executor/test_parallel.py",
+    "engine/executor/test_ray_executor.py",
     "docs/test_docs.py",
     "alias/test_run.py",
     "engine/clients/test_processes.py",

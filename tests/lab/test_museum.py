@@ -4,17 +4,22 @@
 """
 
 import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.lab.test_teaching import run
 from tracellm.cli.folders import read_run
+from tracellm.lab import museum
 from tracellm.lab.checks import make_cases
 from tracellm.lab.exposing import expose, mutant_folder
 from tracellm.lab.grading import grade
 from tracellm.lab.lab import load_labs
 from tracellm.lab.museum import Exhibit, exhibits, record_exhibit
+from tracellm.lab.recording import Recorded, record
 from tracellm.report.diff import diff_text
 
 ALL = os.environ.get("TRACELLM_LABS") == "all"
@@ -28,6 +33,25 @@ def name_of(exhibit: Exhibit) -> str:
     return f"{exhibit.lab.number}-{exhibit.mutant.name}"
 
 
+@pytest.fixture(scope="module")
+def engine_recorded_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Record a lab's script on the engine once for all exhibits of the lab."""
+    runs: dict[Path, Recorded] = {}
+
+    def record_once(script: Path, out: Path, lang: str, *, folder: Path | None = None) -> Recorded:
+        if folder is not None:
+            return record(script, out, lang, folder=folder)
+        if script not in runs:
+            runs[script] = record(script, tmp_path_factory.mktemp("engine") / "run", lang)
+        shutil.copytree(runs[script].path, out)
+        return replace(runs[script], path=out)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(museum, "record", record_once)
+        yield
+
+
+@pytest.mark.usefixtures("engine_recorded_once")
 @pytest.mark.parametrize("exhibit", CHOSEN, ids=name_of)
 def test_an_exhibits_run_shows_its_fault(exhibit: Exhibit, tmp_path: Path) -> None:
     """The run of the broken engine ends in an error, or differs from the engine's in more than times."""
