@@ -44,7 +44,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     if not hasattr(session.config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "tracellm", quiet=2)
-        kernels = "import torch; from tracellm.engine.model_executor.ops.cpu import native; native.load()"
+        kernels = "from tracellm.engine.model_executor.ops.cpu import native; native.load()"
         subprocess.run([sys.executable, "-c", kernels], check=True)
 
 

@@ -4,20 +4,18 @@
 """
 
 import os
-import shutil
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.lab.test_teaching import run
 from tracellm.cli.folders import read_run
-from tracellm.lab import museum
 from tracellm.lab.checks import make_cases
 from tracellm.lab.exposing import expose, mutant_folder
 from tracellm.lab.grading import grade
-from tracellm.lab.lab import load_labs
+from tracellm.lab.lab import Lab, load_labs
 from tracellm.lab.museum import Exhibit, exhibits, record_exhibit
 from tracellm.lab.recording import Recorded, record
 from tracellm.report.diff import diff_text
@@ -34,34 +32,30 @@ def name_of(exhibit: Exhibit) -> str:
 
 
 @pytest.fixture(scope="module")
-def engine_recorded_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Record a lab's script on the engine once for all exhibits of the lab."""
-    runs: dict[Path, Recorded] = {}
-
-    def record_once(script: Path, out: Path, lang: str, *, folder: Path | None = None) -> Recorded:
-        if folder is not None:
-            return record(script, out, lang, folder=folder)
-        if script not in runs:
-            runs[script] = record(script, tmp_path_factory.mktemp("engine") / "run", lang)
-        shutil.copytree(runs[script].path, out)
-        return replace(runs[script], path=out)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(museum, "record", record_once)
-        yield
+def engine_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Lab], Recorded]:
+    """A function that records a lab's script on the engine, once for all exhibits of the lab."""
+    folder = tmp_path_factory.mktemp("engine")
+    return cache(lambda lab: record(lab.folder / "explain.py", folder / lab.slug, "en"))
 
 
-@pytest.mark.usefixtures("engine_recorded_once")
 @pytest.mark.parametrize("exhibit", CHOSEN, ids=name_of)
-def test_an_exhibits_run_shows_its_fault(exhibit: Exhibit, tmp_path: Path) -> None:
+def test_an_exhibits_run_shows_its_fault(
+    exhibit: Exhibit, engine_run: Callable[[Lab], Recorded], tmp_path: Path
+) -> None:
     """The run of the broken engine ends in an error, or differs from the engine's in more than times."""
-    broken, page = record_exhibit(exhibit, tmp_path, "en")
+    engine = engine_run(exhibit.lab)
+    broken, page = record_exhibit(exhibit, tmp_path, "en", engine)
     if not broken.error:
         assert page is not None
-        found = diff_text(
-            *(read_run(str(tmp_path / name), "en") for name in ("broken", "engine")), lang="en", width=100
-        )
+        found = diff_text(*(read_run(str(run.path), "en") for run in (broken, engine)), lang="en", width=100)
         assert not found.startswith("Only times differ"), exhibit.mutant.says.en
+
+
+def test_an_exhibit_is_recorded_beside_the_engine(capfd: pytest.CaptureFixture, tmp_path: Path) -> None:
+    """The command records the broken engine and the real one, and compares them on a page."""
+    assert run("museum", "1", "--out", str(tmp_path)) == 0
+    assert {path.name for path in tmp_path.iterdir()} >= {"broken", "engine", "diff.html"}
+    assert "diff.html" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("exhibit", CHOSEN, ids=name_of)

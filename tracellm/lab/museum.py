@@ -26,11 +26,15 @@ def exhibits() -> list[Exhibit]:
     return sorted(found, key=lambda one: (one.lab.number, sha256(one.mutant.name.encode()).digest()))
 
 
-def record_exhibit(exhibit: Exhibit, out: Path, lang: str) -> tuple[Recorded, Path | None]:
-    """Record the lab's script on the broken engine and on the real one; return the broken run and the comparison."""
+def record_exhibit(
+    exhibit: Exhibit, out: Path, lang: str, reference: Recorded | None = None
+) -> tuple[Recorded, Path | None]:
+    """Record the lab's script on the broken engine; return the run and its comparison with one of the real engine.
+
+    That is `reference`, or else recorded too.
+    """
     script = exhibit.lab.folder / "explain.py"
     with tempfile.TemporaryDirectory() as place:
         folder = mutant_folder(exhibit.lab, exhibit.mutant, Path(place, "engine"))
         broken = record(script, out / "broken", lang, folder=folder)
-    reference = record(script, out / "engine", lang)
-    return broken, compare(broken, reference, lang)
+    return broken, compare(broken, reference or record(script, out / "engine", lang), lang)
