@@ -5,6 +5,7 @@ time on a busy machine.
 """
 
 import logging
+import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 __all__ = ["run_trainers", "sum_gradients"]
 
@@ -26,9 +27,11 @@ MALLOC_SETTINGS = {
 
 def run_trainers(train: Callable[[int, Any], None], options: Any, processes: int) -> None:
     """Call `train(rank, options)` in as many `processes`, which form a group with one thread each."""
-    os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the spawned processes
+    os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the fork server, which imports torch once
+    multiprocessing.set_forkserver_preload([train.__module__])
     with TemporaryDirectory() as folder:
-        spawn(_trainer, (train, options, processes, f"{folder}/rendezvous"), nprocs=processes)
+        arguments = (train, options, processes, f"{folder}/rendezvous")
+        start_processes(_trainer, arguments, nprocs=processes, start_method="forkserver")
 
 
 def _trainer(rank: int, train: Callable[[int, Any], None], options: Any, processes: int, rendezvous: str) -> None:

@@ -1,6 +1,5 @@
-"""The pages of docs/course are those of the labs; `TRACELLM_LABS=all` records the runs on all of them anew."""
+"""The pages of docs/course are those of the labs, and the runs on one of them are those of new runs."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tracellm.lab.lab import Lab, load_labs
 from tracellm.report.texts import LANGUAGES, Language
 
 LABS = load_labs()
-RECORDED = [lab for lab in LABS if os.environ.get("TRACELLM_LABS") == "all" or lab.number == 5]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -46,9 +44,12 @@ def test_all_mutants_are_listed(lang: Language) -> None:
     assert f"\n{len(expected)}\n" in page
 
 
-@pytest.mark.parametrize("lab", RECORDED, ids=lambda lab: str(lab.number))
-def test_a_page_shows_new_runs(lab: Lab, tmp_path: Path) -> None:
-    """The recorded run, the failed cases and the differing steps on a page are those of new runs, apart from times."""
+def test_a_page_shows_new_runs(tmp_path: Path) -> None:
+    """The recorded run, the failed cases and the differing steps of lab 5 are those of new runs, apart from times.
+
+    Other labs' runs draw tokens, or choose between close ones, which depends on the processor's bfloat16.
+    """
+    lab = LABS[5]
     runs = record_runs(lab, tmp_path)
     for lang in LANGUAGES:
         page = page_of(name_of(lab), lang).read_text(encoding="utf-8")

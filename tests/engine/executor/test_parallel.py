@@ -54,6 +54,7 @@ def likeliest(folder: Path, outputs: list[Any]) -> list[list[int]]:
     return found
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize(
     ("family", "size", "stages"),
     [*((family, 2, 2) for family in FAMILIES), *(("qwen2", *shape) for shape in ((2, 1), (1, 2), (1, 3)))],
@@ -96,6 +97,7 @@ def test_every_client_gives_the_same_tokens(
     assert [output.prompt_logprobs is None for output in several] == [True, True, False]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_stages_overlap(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> None:
     """Two stages work on two steps at once, of different requests, and no request is in both while it decodes."""
     llm = start(qwen2_checkpoint, pipeline_parallel_size=2, max_num_seqs=2, max_num_batched_tokens=16)
@@ -114,6 +116,7 @@ def test_stages_overlap(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> No
     assert all(one != other for one, other in pairwise(requests)), "they take turns"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_each_worker_has_its_part(qwen2_checkpoint: Path, start: Callable[..., LLM]) -> None:
     """Each of 2 x 2 workers stores one of two heads; the second stage has the last of three layers."""
     client: Any = start(qwen2_checkpoint, tensor_parallel_size=2, pipeline_parallel_size=2).llm_engine.engine_core

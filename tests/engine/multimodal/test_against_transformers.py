@@ -108,6 +108,7 @@ def test_greedy_tokens_equal_transformers(
     assert tokens([alone.generate(prompt, PARAMS, use_tqdm=False)[0] for prompt in prompts]) == expected
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_four_workers_give_the_same_tokens(family: str, vl_checkpoint: Callable[[str], Path]) -> None:
     """Two stages of two workers each, of which the first runs the encoder, give transformers' tokens."""

@@ -147,6 +147,7 @@ def test_the_recordings_of_pipelines_hold_what_they_are_meant_to_test() -> None:
     assert len(aborts) - aborts.count(None) > 5
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("case", with_workers(), ids=lambda case: case["name"])
 def test_workers_generate_as_vllm(case: dict[str, Any]) -> None:
     """With real workers, every decision and every token equals that of vLLM with the same workers."""
@@ -154,6 +155,7 @@ def test_workers_generate_as_vllm(case: dict[str, Any]) -> None:
     assert difference is None, difference.text
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("case", scheduler_cases()[:1], ids=lambda case: case["name"])
 def test_two_workers_that_share_the_layers_decide_as_one(case: dict[str, Any]) -> None:
     """With tensor parallelism, every decision and every token equals that of vLLM with one worker."""

@@ -35,6 +35,16 @@ def test_spec_names_every_layer(executor: Executor) -> None:
     assert (spec.block_size, spec.num_kv_heads, spec.head_size, spec.dtype) == (4, 2, 16, torch.float32)
 
 
+def test_a_new_kv_cache_is_zero(qwen2_checkpoint: Path) -> None:
+    """Each value of a new cache is zero, also where the memory of a freed one could be used again."""
+    for _ in range(2):
+        caches = runner_of(start_executor(make_config(qwen2_checkpoint), num_blocks=7)).kv_caches
+        assert all(cache.count_nonzero() == 0 for cache in caches)
+        for cache in caches:
+            cache.fill_(torch.nan)
+        del caches
+
+
 def test_kv_cache_has_one_tensor_a_layer(qwen2_checkpoint: Path) -> None:
     """Each layer has its own cache, in the layout [2, blocks, block_size, KV heads, head size]."""
     caches = runner_of(start_executor(make_config(qwen2_checkpoint), num_blocks=7)).kv_caches

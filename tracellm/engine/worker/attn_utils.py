@@ -5,6 +5,10 @@ In a request's life: before the first, in `GPUModelRunner.initialize_kv_cache`.
 vLLM: methods of vllm/v1/worker/gpu_model_runner.py; later versions have vllm/v1/worker/gpu/attn_utils.py.
 """
 
+import math
+import mmap
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -37,8 +41,8 @@ def init_attn_backend(model: nn.Module, kv_cache_config: KVCacheConfig) -> dict[
 def init_kv_cache(model: nn.Module, kv_cache_config: KVCacheConfig, device: torch.device) -> list[Tensor]:
     """Make the KV caches, [2, blocks, block_size, KV heads, head size], and give each layer its own.
 
-    Layers of different groups that share a tensor use different blocks of it. The memory is not written here, so on the
-    CPU the system provides each page when a block is first used (or see `GPUModelRunner.prefault_kv_cache`).
+    All values are zero, so that a step that reads blocks nobody wrote, in a broken engine, gives the same each time.
+    Layers of different groups that share a tensor use different blocks of it.
 
     Raises:
         EngineError: the memory cannot hold them.
@@ -51,10 +55,18 @@ def init_kv_cache(model: nn.Module, kv_cache_config: KVCacheConfig, device: torc
             f"a KV cache of {kv_cache_config.num_blocks} blocks",
             "lower `kv_cache_memory_bytes`, `num_gpu_blocks_override` or `gpu_memory_utilization`",
         ):
-            kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=device))
+            kv_caches.append(_zeros(shape, spec.dtype, device))
         for name in tensor.shared_by:
             layers[name].kv_cache = kv_caches[-1]
     return kv_caches
+
+
+def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros; on the CPU the system provides each page when it is first used, or see `prefault_kv_cache`."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype).view(*shape)
 
 
 def _attention_layers(model: nn.Module) -> dict[str, Attention]:
