@@ -29,8 +29,8 @@ from hypothesis import settings
 settings.register_profile("tracellm", deadline=None)  # no test fails on a busy machine
 settings.load_profile("tracellm")
 
-# Fixtures: forked_workers, parse_mermaid (real Mermaid's diagrams), and runs of a real vLLM.
-pytest_plugins = ["tests.forked_workers", "tests.mermaid", "tests.real_vllm"]
+# Fixtures: forks of a process with torch, parse_mermaid (real Mermaid's diagrams), and runs of a real vLLM.
+pytest_plugins = ["tests.forked", "tests.mermaid", "tests.real_vllm"]
 
 Golden = Callable[[Path, str], None]
 """Type of the `golden` fixture, which compares a text with a file."""

@@ -79,6 +79,7 @@ def test_no_statement_of_the_reference_is_left_in_a_starter(lab: Lab, file: LabF
     assert after.count(empty) - before.count(empty) == len(file.functions)
 
 
+@pytest.mark.usefixtures("forked_students")
 @pytest.mark.parametrize("lab", WRITING, ids=name_of)
 def test_the_untouched_starter_fails_every_check(lab: Lab, tmp_path: Path) -> None:
     """Each check fails on the starter, with a message that names a function that is not written."""
@@ -89,6 +90,7 @@ def test_the_untouched_starter_fails_every_check(lab: Lab, tmp_path: Path) -> No
     assert "is not written yet" in graded.first_failure.failure.en
 
 
+@pytest.mark.usefixtures("forked_students")
 @pytest.mark.parametrize("lab", WRITING, ids=name_of)
 def test_the_reference_passes(lab: Lab, tmp_path: Path) -> None:
     """The engine's own files pass all public cases in the student's process."""
@@ -124,6 +126,7 @@ def test_a_lab_has_three_other_solutions(lab: Lab) -> None:
     assert len(solutions(lab)) >= 3
 
 
+@pytest.mark.usefixtures("forked_students")
 @pytest.mark.parametrize(("lab", "solution"), SOLUTIONS)
 def test_a_solution_in_another_style_passes(lab: Lab, solution: Path, tmp_path: Path) -> None:
     """A correct solution that is written differently passes all public cases and those of other seeds."""
@@ -137,6 +140,7 @@ def test_a_solution_in_another_style_passes(lab: Lab, solution: Path, tmp_path: 
         assert failure is None, f"{check.name}, seed {seed}: {failure and failure.en}"
 
 
+@pytest.mark.usefixtures("forked_students")
 @pytest.mark.parametrize(("lab", "mutant"), MUTANTS)
 def test_a_mutant_dies(lab: Lab, mutant: Mutant, tmp_path: Path) -> None:
     """The public cases fail on a broken engine, and docs/course/mutants.md names the first check that fails."""

@@ -58,6 +58,7 @@ def test_an_exhibit_is_recorded_beside_the_engine(capfd: pytest.CaptureFixture, 
     assert "diff.html" in capfd.readouterr().out
 
 
+@pytest.mark.usefixtures("forked_students")
 @pytest.mark.parametrize("exhibit", CHOSEN, ids=name_of)
 def test_a_case_proves_the_fault(exhibit: Exhibit, tmp_path: Path) -> None:
     """A case of the lab's checks, as a student may find it, exposes the exhibit."""
