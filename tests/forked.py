@@ -1,7 +1,7 @@
 """Processes that start in a tenth of a second, for tests that are not about their start.
 
-A new interpreter imports torch, which takes most of the time of a test with several workers or of a graded lab. Here the
-standard library's fork server imports it once. Each process is a fork of the server, with nothing of the test, and
+A new interpreter imports torch, which takes most of the time of a test with several workers or of a graded lab. Here
+the standard library's fork server imports it once. Each process is a fork of the server, with nothing of the test, and
 nothing of tracellm, in its memory.
 """
 
@@ -40,13 +40,12 @@ def forked_students(monkeypatch: pytest.MonkeyPatch, fork_server: None) -> None:
 class _StudentsProcess:
     """What the sandbox needs of `subprocess.Popen`, for the command that it runs."""
 
-    def __init__(
-        self, command: Sequence[str], pass_fds: Iterable[int], env: Mapping[str, str], **options: Any
-    ) -> None:
+    def __init__(self, command: Sequence[str], pass_fds: Iterable[int], env: Mapping[str, str], **options: Any) -> None:
         assert command[1:4] == ["-P", "-m", "tracellm.lab.sandbox.worker"]
         stdin, own_in = multiprocessing.Pipe(duplex=False)
         own_out, stdout = multiprocessing.Pipe(duplex=False)
-        results = Connection(*map(os.dup, pass_fds), readable=False)
+        (results_fd,) = pass_fds
+        results = Connection(os.dup(results_fd), readable=False)
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(target=_run_student, args=(dict(env), stdin, stdout, results))
         self._process.start()
@@ -79,7 +78,8 @@ def _run_student(env: dict[str, str], stdin: Connection, stdout: Connection, res
         for descriptor in descriptors:
             os.dup2(connection.fileno(), descriptor)
         connection.close()
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", encoding="utf-8"), open(2, "w", encoding="utf-8")
+    sys.stdin = os.fdopen(0)
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", encoding="utf-8") for descriptor in (1, 2))
     sys.argv = ["worker", str(results.fileno())]
     sys.dont_write_bytecode = True
 

@@ -15,7 +15,7 @@ from scripts.course_docs import (
     table_of_labs,
 )
 from scripts.make_docs import normal
-from tracellm.lab.lab import Lab, load_labs
+from tracellm.lab.lab import load_labs
 from tracellm.report.texts import LANGUAGES, Language
 
 LABS = load_labs()
