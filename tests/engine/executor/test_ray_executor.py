@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.engine.executor.test_start_errors import OUT_OF_MEMORY, run_out_of_me
 from tests.faults.processes import HANG_GUARD, Server, children_of, command_of, wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError
-from tracellm.engine.executor.ray_executor import RayDistributedExecutor
+from tracellm.engine.executor.ray_executor import RayDistributedExecutor, _initialize_cluster
 
 PARAMS = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 PROMPTS = [{"prompt_token_ids": [5, 6, 7, number]} for number in range(4)]
@@ -87,7 +88,21 @@ def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM], taken: 
     assert taken == []
     llm.llm_engine.engine_core.shutdown()
     assert are_gone(pids)
-    assert tokens(start(pipeline_parallel_size=3, distributed_executor_backend="ray")) == expected
+
+
+def test_ray_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ray that has not started in its own 30 seconds, as on a busy machine, is started twice more."""
+    starts: list[str] = []
+
+    def init(**options: Any) -> None:
+        starts.append(options["address"])
+        raise Exception("The current node timed out during startup. This could happen because ...")
+
+    not_started = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: starts.append("end"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(Exception, match="timed out during startup"):
+        _initialize_cluster(not_started, 2)
+    assert starts == ["local", "end"] * 3
 
 
 def test_a_killed_actor(start: Callable[..., LLM]) -> None:

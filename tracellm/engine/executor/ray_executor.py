@@ -242,12 +242,16 @@ def _initialize_cluster(ray: Any, world_size: int) -> bool:
             ) from error
         return False
     num_cpus = max(world_size, os.cpu_count() or 1)
-    try:
-        with _sigterm_handler_kept():
-            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-    except BaseException:
-        ray.shutdown()
-        raise
+    local = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    for is_last in (False, False, True):
+        try:
+            with _sigterm_handler_kept():
+                ray.init(num_cpus=num_cpus, **local, **quiet)
+            break
+        except BaseException as error:
+            ray.shutdown()
+            if is_last or "timed out during startup" not in str(error):  # after 30 seconds, too few on a busy machine
+                raise
     return True
 
 
