@@ -27,10 +27,11 @@ def settings() -> dict[str, str]:
     """Return pip's configuration as variables of uv, apart from folders that do not exist."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, encoding="utf-8", check=True).stdout
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # as pip: the newest version in any index
-    for line in listed.splitlines():
+    for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):  # pip's variables come last
         name, _, value = line.partition("=")
-        variable = SETTINGS.get(name.rpartition(".")[2])
-        if variable is not None:
+        section, _, setting = name.rpartition(".")
+        variable = SETTINGS.get(setting)
+        if variable is not None and section in ("global", "install", ":env:"):
             places = [place for place in ast.literal_eval(value).split() if _exists(place)]
             found[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(places)
     return found
