@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
+from tracellm.engine.ipc.spawn import end_with_parent
+
 __all__ = ["run_trainers", "sum_gradients"]
 
 MALLOC_SETTINGS = {
@@ -35,6 +37,7 @@ def run_trainers(train: Callable[[int, Any], None], options: Any, processes: int
 
 
 def _trainer(rank: int, train: Callable[[int, Any], None], options: Any, processes: int, rendezvous: str) -> None:
+    end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=processes)

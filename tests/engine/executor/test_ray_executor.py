@@ -88,6 +88,7 @@ def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM], taken: 
     assert taken == []
     llm.llm_engine.engine_core.shutdown()
     assert are_gone(pids)
+    assert tokens(start(pipeline_parallel_size=3, distributed_executor_backend="ray")) == expected
 
 
 def test_ray_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
