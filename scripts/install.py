@@ -26,7 +26,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 def settings() -> dict[str, str]:
     """Return pip's configuration as variables of uv, apart from folders that do not exist."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, encoding="utf-8", check=True).stdout
-    # As pip: the newest version in any index, and bytecode, which PYTHONDONTWRITEBYTECODE would keep from being written.
+    # As pip: the newest version in any index, and bytecode, which PYTHONDONTWRITEBYTECODE forbids at import.
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "1"}
     for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):  # pip's variables come last
         name, _, value = line.partition("=")
