@@ -33,12 +33,12 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch, fork_server: None) -> None:
 
 @pytest.fixture
 def forked_students(monkeypatch: pytest.MonkeyPatch, fork_server: None) -> None:
-    """Fork the processes that run a student's code; all else of the sandbox is the real one."""
+    """Fork the processes that run a student's code; torch is imported before the jail and its limits."""
     monkeypatch.setattr("tracellm.lab.sandbox.run.subprocess.Popen", _StudentsProcess)
 
 
 class _StudentsProcess:
-    """What the sandbox needs of `subprocess.Popen`, for the command that it runs."""
+    """Part of `subprocess.Popen` that the sandbox uses, as a fork."""
 
     def __init__(self, command: Sequence[str], pass_fds: Iterable[int], env: Mapping[str, str], **options: Any) -> None:
         assert command[1:4] == ["-P", "-m", "tracellm.lab.sandbox.worker"]
@@ -79,7 +79,7 @@ def _run_student(env: dict[str, str], stdin: Connection, stdout: Connection, res
             os.dup2(connection.fileno(), descriptor)
         connection.close()
     sys.stdin = os.fdopen(0)
-    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", encoding="utf-8") for descriptor in (1, 2))
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") for descriptor in (1, 2))
     sys.argv = ["worker", str(results.fileno())]
     sys.dont_write_bytecode = True
 

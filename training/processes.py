@@ -30,7 +30,7 @@ MALLOC_SETTINGS = {
 def run_trainers(train: Callable[[int, Any], None], options: Any, processes: int) -> None:
     """Call `train(rank, options)` in as many `processes`, which form a group with one thread each."""
     os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the fork server, which imports torch once
-    multiprocessing.set_forkserver_preload([train.__module__])
+    multiprocessing.set_forkserver_preload(["torch", "transformers"])
     with TemporaryDirectory() as folder:
         arguments = (train, options, processes, f"{folder}/rendezvous")
         start_processes(_trainer, arguments, nprocs=processes, start_method="forkserver")

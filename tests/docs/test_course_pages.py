@@ -45,11 +45,8 @@ def test_all_mutants_are_listed(lang: Language) -> None:
 
 
 def test_a_page_shows_new_runs(tmp_path: Path) -> None:
-    """The recorded run, the failed cases and the differing steps of lab 5 are those of new runs, apart from times.
-
-    Other labs' runs draw tokens, or choose between close ones, which depends on the processor's bfloat16.
-    """
-    lab = LABS[5]
+    """The recorded run, the failed cases and the differing steps of lab 5 are those of new runs, apart from times."""
+    lab = LABS[5]  # others draw tokens, or choose between close ones, which depends on the processor's bfloat16
     runs = record_runs(lab, tmp_path)
     for lang in LANGUAGES:
         page = page_of(name_of(lab), lang).read_text(encoding="utf-8")

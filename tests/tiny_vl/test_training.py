@@ -10,8 +10,6 @@ from training.pictures.evaluate import held_out
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = ["--encoder-steps", "2", "--steps", "2", "--pictures", "4", "--questions", "2"]
-
-
 SCRIPT = """
 import json, sys
 from training.pictures.train import main

@@ -42,7 +42,7 @@ def test_a_new_kv_cache_is_zero(qwen2_checkpoint: Path) -> None:
         assert all(cache.count_nonzero() == 0 for cache in caches)
         for cache in caches:
             cache.fill_(torch.nan)
-        del caches
+        del cache, caches
 
 
 def test_kv_cache_has_one_tensor_a_layer(qwen2_checkpoint: Path) -> None:
