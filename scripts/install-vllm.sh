@@ -31,7 +31,7 @@ install_tracellm() { install --no-deps --editable "$here"; }
 # vLLM 0.32 reads images with torchvision, which PyPI has for CUDA only: in a folder of its own, for the test of images
 # (tests/vllm/torchvision_schemas/).
 install_torchvision() {
-    if [ "$version" = 0.32.0 ] && [ ! -d "$folder/torchvision" ]; then
+    if [ "$version" = 0.32.0 ] && [ ! -d "$folder/torchvision/torchvision" ]; then
         install --no-deps --target "$folder/torchvision" torchvision==0.28.0
     fi
 }

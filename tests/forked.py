@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.popen_forkserver import Popen
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +35,8 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch, fork_server: None) -> None:
 @pytest.fixture
 def forked_students(monkeypatch: pytest.MonkeyPatch, fork_server: None) -> None:
     """Fork the processes that run a student's code; torch is imported before the jail and its limits."""
-    monkeypatch.setattr("tracellm.lab.sandbox.run.subprocess.Popen", _StudentsProcess)
+    replaced = SimpleNamespace(**{**vars(subprocess), "Popen": _StudentsProcess})
+    monkeypatch.setattr("tracellm.lab.sandbox.run.subprocess", replaced)
 
 
 class _StudentsProcess:

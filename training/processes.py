@@ -7,6 +7,7 @@ time on a busy machine.
 import logging
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,14 +27,17 @@ MALLOC_SETTINGS = {
 }
 """Settings of glibc to keep freed memory, which makes training 4 times as fast on a virtual machine."""
 
+START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
+"""Way in which trainers start; elsewhere torch may not work in a fork."""
+
 
 def run_trainers(train: Callable[[int, Any], None], options: Any, processes: int) -> None:
     """Call `train(rank, options)` in as many `processes`, which form a group with one thread each."""
-    os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the fork server, which imports torch once
+    os.environ.update(MALLOC_SETTINGS, OMP_NUM_THREADS="1")  # for the fork server, where torch is imported once
     multiprocessing.set_forkserver_preload(["torch", "transformers"])
     with TemporaryDirectory() as folder:
         arguments = (train, options, processes, f"{folder}/rendezvous")
-        start_processes(_trainer, arguments, nprocs=processes, start_method="forkserver")
+        start_processes(_trainer, arguments, nprocs=processes, start_method=START_METHOD)
 
 
 def _trainer(rank: int, train: Callable[[int, Any], None], options: Any, processes: int, rendezvous: str) -> None:

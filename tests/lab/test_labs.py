@@ -90,7 +90,6 @@ def test_the_untouched_starter_fails_every_check(lab: Lab, tmp_path: Path) -> No
     assert "is not written yet" in graded.first_failure.failure.en
 
 
-@pytest.mark.usefixtures("forked_students")
 @pytest.mark.parametrize("lab", WRITING, ids=name_of)
 def test_the_reference_passes(lab: Lab, tmp_path: Path) -> None:
     """The engine's own files pass all public cases in the student's process."""
