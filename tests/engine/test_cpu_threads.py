@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tracellm.engine.config import cpu_threads
-from tracellm.engine.config.cpu_threads import count_threads
+from tracellm.engine.config.cpu_threads import count_threads, limit_threads
 from tracellm.engine.config.errors import EngineError
 
 
@@ -40,6 +40,29 @@ def test_the_quota_of_a_container(cgroups: Path) -> None:
     assert (count_threads(0), count_threads(1)) == (4, 3)
     (cgroups / "pod/container/cpu.max").write_text("50000 100000\n")
     assert (count_threads(0), count_threads(1)) == (1, 1)
+
+
+@pytest.mark.parametrize("folder", ["cpu", "cpu/old"])
+def test_the_quota_of_a_container_of_version_1(cgroups: Path, folder: str) -> None:
+    """In version 1 the quota is in files of the controller, whose root may be that of the container; -1 is none."""
+    (cgroups / folder).mkdir(parents=True)
+    (cgroups / folder / "cpu.cfs_period_us").write_text("100000\n")
+    (cgroups / folder / "cpu.cfs_quota_us").write_text("-1\n")
+    assert count_threads(0) == 8
+    (cgroups / folder / "cpu.cfs_quota_us").write_text("250000\n")
+    assert count_threads(0) == 3
+
+
+def test_threads_are_only_limited(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine core in the user's process computes with at most the quota, and never with more threads than torch."""
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    limit_threads()
+    (cgroups / "cpu.max").write_text("200000 100000\n")
+    limit_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    limit_threads()
+    assert chosen == [2]
 
 
 def test_omp_num_threads(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:

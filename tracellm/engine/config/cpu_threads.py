@@ -1,19 +1,20 @@
 """Number of threads with which an engine core's process computes on a CPU.
 
-In a run's life: when the client starts the processes of engine cores. OpenMP waits for its threads in loops, so with
-more threads than cores all are slow. A server's front end needs a core too, to receive requests and send tokens:
-without one of its own, it waits for the end of each step.
+In a run's life: when the client creates an engine core, in its own process or a new one. OpenMP waits for its threads
+in loops, so with more threads than cores all are slow. A server's front end needs a core too, to receive requests and
+send tokens: without one of its own, it waits for the end of each step.
 
 vLLM: vllm/utils/ompmultiprocessing.py, which always reserves a core for the process of the scheduler.
 """
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from tracellm.engine.config.envs import cpu_num_of_reserved_cpu
 
-__all__ = ["count_threads"]
+__all__ = ["count_threads", "limit_threads"]
 
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -36,22 +37,47 @@ def count_threads(num_reserved: int) -> int:
     return max(1, min(cores, _quota()) - (num_reserved if reserved is None else reserved))
 
 
+def limit_threads() -> None:
+    """Let this process compute with no more threads than its quota of cores, unless OMP_NUM_THREADS is set."""
+    import torch
+
+    quota = _quota()
+    if "OMP_NUM_THREADS" not in os.environ and quota < torch.get_num_threads():
+        torch.set_num_threads(quota)
+
+
 def _quota() -> int:
     """Return the cores that this process may use at a time by the quota of its container, rounded up.
 
-    Linux has it in `cpu.max` of the process's control group (version 2) and of those around it, as microseconds in each
-    period, `150000 100000`.
+    Linux has it in files of the process's control group and of those around it, as microseconds in each period:
+    `cpu.max` in version 2, with both numbers; `cpu.cfs_quota_us` and `cpu.cfs_period_us` in version 1.
     """
     quota = float(os.cpu_count() or 1)
-    try:
-        group = _CGROUPS / _OWN_CGROUP.read_text().rpartition("0::/")[2].strip()
-    except OSError:
-        group = _CGROUPS
-    for folder in (group, *group.parents):
-        try:
-            allowed, period = (folder / "cpu.max").read_text().split()
-        except (OSError, ValueError):
-            continue
-        if allowed != "max":
-            quota = min(quota, int(allowed) / int(period))
+    for folder in _groups():
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            try:
+                allowed, period = " ".join((folder / name).read_text() for name in names).split()
+            except (OSError, ValueError):
+                continue
+            if allowed not in ("max", "-1"):
+                quota = min(quota, int(allowed) / int(period))
     return max(1, math.ceil(quota))
+
+
+def _groups() -> Iterator[Path]:
+    """Yield the folders of this process's control groups, and of those around them.
+
+    A container may see the names of its groups outside, and their files in the root.
+    """
+    roots = {"": _CGROUPS, "cpu": _CGROUPS / "cpu"}
+    try:
+        lines = _OWN_CGROUP.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = {}
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        names.update(dict.fromkeys(controllers.split(","), name))
+    for controller, root in roots.items():
+        group = root / names.get(controller, "/").lstrip("/")
+        yield from (group, *(folder for folder in group.parents if folder.is_relative_to(root)))

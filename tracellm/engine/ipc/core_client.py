@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracellm.engine.config.cpu_threads import limit_threads
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.core import EngineCore
@@ -143,6 +144,7 @@ class InprocClient(EngineCoreClient):
     """Client of an engine core in this process. Each `get_output` runs one step."""
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
+        limit_threads()
         self.engine_core = EngineCore(vllm_config, executor_class, log_stats)
 
     def get_output(self) -> EngineCoreOutputs:
