@@ -38,7 +38,7 @@ import gc; gc.collect()
 
 
 _LIVE_LINE = {"text/plain": ""}
-"""What is left of the live line of a cell that took some seconds."""
+"""Rest of the live line of a cell that took some seconds."""
 
 
 def sources() -> list[Path]:

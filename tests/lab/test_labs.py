@@ -1,4 +1,4 @@
-"""What holds for every lab: its starter, its checks, other solutions, its mutants.
+"""Requirements of every lab: its starter, its checks, other solutions, its mutants.
 
 `TRACELLM_LABS=all`, which `make test-labs` sets, runs the reference on 500 seeds, and grades every solution and every
 mutant; without it a sample is graded.

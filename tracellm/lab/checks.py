@@ -18,7 +18,7 @@ __all__ = ["Check", "Failure", "first_difference", "make_case", "make_cases"]
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong with an output, in both languages: a sentence with the numbers of the case."""
+    """Fault of an output, in both languages: a sentence with the numbers of the case."""
 
     en: str
     zh: str

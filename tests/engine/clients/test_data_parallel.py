@@ -214,7 +214,7 @@ class _Sent(list[Any]):
 
 
 def test_the_coordinator_starts_a_wave_once() -> None:
-    """Of several first requests the earliest starts the wave; an end that is older than a start changes nothing."""
+    """The earliest of several first requests starts the wave; an end that is older than a start changes nothing."""
     coordinator = DPCoordinatorProc(2)
     published: Any = _Sent()
     sent: Any = _Sent()

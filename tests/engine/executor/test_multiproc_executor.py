@@ -102,7 +102,7 @@ def test_a_stopped_worker_is_named(qwen2_checkpoint: Path, monkeypatch: pytest.M
 
 
 def test_an_error_of_a_worker_reaches_the_caller(llm: LLM) -> None:
-    """What a worker raises is raised here, and ends the workers."""
+    """An exception of a worker is raised here, and ends the workers."""
     executor = executor_of(llm)
     pids = [worker.process.pid or 0 for worker in executor.workers]
     with pytest.raises(RuntimeError, match="no_such_method"):

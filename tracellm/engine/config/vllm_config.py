@@ -220,7 +220,7 @@ class ParallelConfig:
     data_parallel_rank: int = 0
     """Index of this engine core."""
     data_parallel_init_method: str = ""
-    """Where the engine cores meet, such as `file:///tmp/dp_group`."""
+    """Meeting point of the engine cores, such as `file:///tmp/dp_group`."""
 
     @property
     def world_size(self) -> int:

@@ -1,6 +1,6 @@
 """Messages from the student's process: the outcome of each case, as msgpack behind a length of four bytes.
 
-A random word precedes each message. Code that writes to all open files does not know it, and damages the results
+A random word precedes each message. Code that writes to all open files does not have it, and damages the results
 instead of forging them.
 """
 

@@ -1,6 +1,6 @@
 """Submissions: zip files of `tracellm lab submit`, or folders. Nothing in them is trusted.
 
-Only files with the names that the lab knows are read, each up to a limit; nothing is unpacked. A lab's folder is then
+Only files with the names of the lab's files are read, each up to a limit; nothing is unpacked. A lab's folder is then
 made of them, with a `lab.json` of the grader's own.
 """
 

@@ -95,7 +95,7 @@ class Instrumentor:
 
         self._get_contexts().spans = CallSpans(self._call_ids().parent_in_thread, self.sampled, self._text)
         if (other := os.environ.get(_OTHER_CONTEXT, _USUAL_CONTEXT)) not in ("", _USUAL_CONTEXT):
-            problem = f"{_OTHER_CONTEXT} is {other}: the recording cannot know which span is current there"
+            problem = f"{_OTHER_CONTEXT} is {other}: the recording cannot find which span is current there"
             self._mistakes.append(Mistake(problem, ""))
 
         def set_tracer_provider(tracer_provider: Any) -> None:

@@ -5,7 +5,7 @@
 - A sequence with more queries, a prompt or a chunk of one, is cut into *tiles* of neighbouring queries; the kernel for
   variable lengths (ops/attention_varlen.py) has a program for each tile and key head.
 
-The builder decides on the host, once per step, from lengths that the host knows. vLLM:
+The builder decides on the host, once per step, from lengths in the host's memory. vLLM:
 vllm/v1/attention/backends/triton_attn.py; the choice between v1 and v2 was in vllm/attention/ops/paged_attn.py.
 """
 

@@ -159,7 +159,7 @@ class GuidanceGrammar(StructuredOutputGrammar):
 
     @property
     def error(self) -> str | None:
-        """Why the matcher has failed, or None."""
+        """Reason for the failure of the matcher, or None."""
         if not self.ll_matcher.is_error():
             return None
         return f"{self.name} cannot be followed any further: {_reason(self.ll_matcher.get_error())}"

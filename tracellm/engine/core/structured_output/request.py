@@ -73,7 +73,7 @@ class StructuredOutputGrammar(ABC):
 
     @property
     def error(self) -> str | None:
-        """Why the constraint cannot be followed any further, which ends the request by an error; usually None."""
+        """Reason that the constraint cannot be followed further, which ends the request by an error; usually None."""
         return None
 
     @abstractmethod

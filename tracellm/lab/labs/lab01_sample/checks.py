@@ -57,7 +57,7 @@ class _Rows(Check):
 
 
 def _refuse_unknown(what: str, given: dict[str, Any], fields: Sequence[str]) -> None:
-    """Raise `ValueError` if a dict of a case has a field that the check does not know."""
+    """Raise `ValueError` if a dict of a case has a field that the check does not have."""
     if unknown := [name for name in given if name not in fields]:
         raise ValueError(f"{what} has the unknown field {', '.join(unknown)}; its fields are {', '.join(fields)}")
 
