@@ -91,19 +91,24 @@ def test_actors_give_the_tokens_of_one_worker(start: Callable[..., LLM], taken: 
     assert tokens(start(pipeline_parallel_size=3, distributed_executor_backend="ray")) == expected
 
 
-def test_ray_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ray that has not started in its own 30 seconds, as on a busy machine, is started twice more."""
-    starts: list[str] = []
+@pytest.mark.parametrize(("failures", "starts_in_time"), [(0, True), (2, True), (3, False)])
+def test_ray_is_started_again(monkeypatch: pytest.MonkeyPatch, failures: int, starts_in_time: bool) -> None:
+    """A Ray that has not started in its own 30 seconds, as on a busy machine, is started at most twice more."""
+    calls: list[str] = []
 
     def init(**options: Any) -> None:
-        starts.append(options["address"])
-        raise Exception("The current node timed out during startup. This could happen because ...")
+        calls.append(options["address"])
+        if calls.count("local") <= failures:
+            raise Exception("The current node timed out during startup. This could happen because ...")
 
-    not_started = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: starts.append("end"))
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: calls.append("end"))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(Exception, match="timed out during startup"):
-        _initialize_cluster(not_started, 2)
-    assert starts == ["local", "end"] * 3
+    if starts_in_time:
+        assert _initialize_cluster(ray, 2)
+    else:
+        with pytest.raises(Exception, match="timed out during startup"):
+            _initialize_cluster(ray, 2)
+    assert calls == ["local", "end"] * failures + ["local"] * starts_in_time
 
 
 def test_a_killed_actor(start: Callable[..., LLM]) -> None:
