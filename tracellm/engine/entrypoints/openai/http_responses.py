@@ -12,7 +12,8 @@ collector.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -40,6 +41,7 @@ __all__ = [
     "ServingResult",
     "add_error_handlers",
     "create_error_response",
+    "dump_json",
     "error_response",
     "get_serving",
     "json_error",
@@ -75,6 +77,10 @@ _DISCARD_IDLE_SECONDS = 5.0
 """Seconds to wait for each next part of a refused body."""
 _DISCARD_SECONDS = 60.0
 """Seconds to receive and discard a refused body."""
+_ITEMS_AT_ONCE = 64
+"""Length from which a list is written in parts; a position's log probabilities, one item, take some 10 µs."""
+_DUMP_SECONDS = 0.005
+"""Seconds after which other requests run while a response is written."""
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
 
 
@@ -254,7 +260,7 @@ async def respond(raw_request: Request, serving: Coroutine[Any, Any, ServingResu
         if isinstance(result, ErrorResponse):
             return json_error(result)
         if isinstance(result, BaseModel):
-            return Response(result.model_dump_json(), media_type="application/json")
+            return Response(await dump_json(result), media_type="application/json")
         stream = EventStream(result, on_end=lambda: _decrement_load(state))
         return stream
     except asyncio.CancelledError:
@@ -262,6 +268,49 @@ async def respond(raw_request: Request, serving: Coroutine[Any, Any, ServingResu
     finally:
         if stream is None:
             _decrement_load(state)
+
+
+async def dump_json(response: BaseModel) -> bytes:
+    """Return `response.model_dump_json()`; other requests run meanwhile, since log probabilities can fill megabytes."""
+    parts, end = [], 0.0
+    for part in _json_parts(response):
+        parts.append(part)
+        if time.perf_counter() > end:
+            await asyncio.sleep(0)
+            end = time.perf_counter() + _DUMP_SECONDS
+    return b"".join(parts)
+
+
+def _json_parts(model: BaseModel) -> Iterator[bytes]:
+    """Yield the JSON of a model in parts: some items of a long list, and all that is before, between or after lists."""
+    divided = {name: value for name, value in model if _is_divided(value)}
+    rest = model.model_copy(update=dict.fromkeys(divided)).model_dump_json(warnings=False)
+    for name, value in divided.items():
+        before, rest = rest.split(f'"{name}":null', 1)
+        yield f'{before}"{name}":'.encode()
+        yield from _json_parts(value) if isinstance(value, BaseModel) else _list_parts(model, name, value)
+    yield rest.encode()
+
+
+def _list_parts(model: BaseModel, name: str, items: list[Any]) -> Iterator[bytes]:
+    opening = b"["
+    size = 1 if isinstance(items[0], BaseModel) else _ITEMS_AT_ONCE
+    for start in range(0, len(items), size):
+        yield opening
+        opening = b","
+        if size == 1:
+            yield from _json_parts(items[start])
+        else:
+            some = model.model_copy(update={name: items[start : start + size]})
+            part = some.model_dump_json(include={name})
+            yield part[part.index("[") + 1 : -2].encode()
+    yield b"]"
+
+
+def _is_divided(value: Any) -> bool:
+    if isinstance(value, BaseModel):
+        return any(_is_divided(part) for _, part in value)
+    return isinstance(value, list) and (len(value) > _ITEMS_AT_ONCE or any(map(_is_divided, value)))
 
 
 def _decrement_load(state: Any) -> None:
