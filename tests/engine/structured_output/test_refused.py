@@ -52,6 +52,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ("hello", "Expected ::="),
         ("start: A\nA: /(a{1000}){1000}/", "it is too complex: too many properties or alternatives, repetitions"),
         ('start: ("a"{1000}){1000}', "it is too complex: too many properties or alternatives, repetitions"),
+        ('start: "a"?' + ' "a"?' * 3000, "it is too complex: too many properties or alternatives, repetitions"),
     ],
     "structural_tag": [
         ("<f>", "is not JSON"),

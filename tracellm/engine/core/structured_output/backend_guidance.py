@@ -110,7 +110,7 @@ class GuidanceBackend(StructuredOutputBackend):
                 self._checked.popitem(last=False)
 
     def compile_grammar(self, params: StructuredOutputsParams) -> GuidanceGrammar:
-        """Compile a constraint.
+        """Compile a constraint, and compute its first mask.
 
         Raises:
             EngineError: it cannot be compiled, although the `Processor` has compiled it before.
@@ -119,6 +119,7 @@ class GuidanceBackend(StructuredOutputBackend):
         matcher = make_matcher(self.ll_tokenizer, *serialize_guidance_grammar(params, key))
         if matcher.is_error():
             raise EngineError(f"{_name(key)} cannot be compiled: {_reason(matcher.get_error())}")
+        matcher.compute_bitmask()  # takes up to a second, and is kept for the first step
         return GuidanceGrammar(matcher, self.ll_tokenizer.eos_token, _name(key))
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> NDArray[np.int32]:

@@ -91,9 +91,9 @@ def first_error(ll_tokenizer: LLTokenizer, trials: Sequence[Trial]) -> tuple[int
         except ValueError as error:
             return index, str(error)
         if not matcher.is_error():
-            mask = int.from_bytes(matcher.compute_bitmask(), "little")
+            mask = int.from_bytes(matcher.compute_bitmask(), "little") & ~(1 << ll_tokenizer.eos_token)
             if not matcher.is_error() and mask and not matcher.is_stopped():
-                matcher.consume_token((mask & -mask).bit_length() - 1)
+                matcher.consume_token((mask & -mask).bit_length() - 1)  # after the end there is no next state
         if matcher.is_error():
             return index, matcher.get_error()
     return None
