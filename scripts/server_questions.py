@@ -180,7 +180,6 @@ REFUSED = (
 """Fields of a chat request that vLLM accepts and tracellm refuses."""
 IGNORED = {
     "user": "me",
-    "reasoning_effort": "low",
     "guided_decoding_backend": "guidance",
     "vllm_xargs": {"a": 1},
 }

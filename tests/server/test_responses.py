@@ -262,7 +262,7 @@ def test_chat_requests() -> None:
     assert (params.max_tokens, params.logprobs) == (7, 2)
     assert params.structured_outputs is not None
     assert params.structured_outputs.json == schema
-    assert chat.chat_template_kwargs == {"reasoning_effort": "none", "enable_thinking": False}
+    assert chat.reasoning_effort == "none"
     assert chat.tools is not None
     assert [tool.function.model_dump() for tool in chat.tools] == [
         {"name": tool["name"], "parameters": tool["parameters"], "description": None} for tool in TOOLS

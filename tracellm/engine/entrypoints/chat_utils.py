@@ -6,6 +6,7 @@ vLLM: vllm/entrypoints/chat_utils.py. Left out: the templates that come with vLL
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -223,22 +224,22 @@ def _parse_content(label: str, content: object, items: MultiModalItemTracker | N
 
 
 def _parse_tool_calls(label: str, tool_calls: object) -> list[dict[str, Any]]:
-    """Return tool calls with their arguments as dicts, for templates; in OpenAI's API they are JSON strings."""
+    """Return tool calls with their arguments as values, for templates; in OpenAI's API they are JSON strings."""
     parsed = []
     for index, call in enumerate(tool_calls if isinstance(tool_calls, (list, tuple)) else [tool_calls]):
         function = call.get("function") if isinstance(call, Mapping) else None
         arguments = function.get("arguments") if isinstance(function, Mapping) else None
         if isinstance(arguments, str):
             try:
-                arguments = json.loads(arguments or "{}")
+                arguments = json.loads(arguments or "null")
             except ValueError:
-                arguments = None
-        if not isinstance(function, Mapping) or not isinstance(arguments, Mapping):
+                function = None
+        if not isinstance(function, Mapping):
             raise InvalidRequestError(
                 f"{label}: tool_calls[{index}] must have a `function` with `name` and `arguments` (JSON), "
                 f"got {str(call)[:60]}."
             )
-        parsed.append({**call, "function": {**function, "arguments": dict(arguments)}})
+        parsed.append({**call, "function": {**function, "arguments": {} if arguments is None else arguments}})
     return parsed
 
 
@@ -251,6 +252,8 @@ def apply_hf_chat_template(
 ) -> str:
     """Fill in `chat_template`, or the tokenizer's own template.
 
+    A template without the role `developer`, OpenAI's newer name, gets these messages as those of the system.
+
     Raises:
         InvalidRequestError: there is no template, or it rejects the conversation.
     """
@@ -261,6 +264,10 @@ def apply_hf_chat_template(
             f"The tokenizer of `{tokenizer.name_or_path}` has no chat template: this model may not be made for chat. "
             "Give one as chat(..., chat_template=...), or use generate with a plain prompt."
         )
+    template = chat_template or tokenizer.chat_template
+    if isinstance(template, str) and not re.search(r"""(["'])developer\1""", template):  # as in vLLM 0.32
+        roles = {"developer": "system"}
+        conversation = [{**message, "role": roles.get(message["role"], message["role"])} for message in conversation]
     try:
         return tokenizer.apply_chat_template(
             conversation, chat_template=chat_template, tokenize=False, **template_arguments

@@ -49,6 +49,7 @@ __all__ = [
     "ModelPermission",
     "OpenAIBaseModel",
     "PromptTokenUsageInfo",
+    "ReasoningEffort",
     "SamplingRequest",
     "UsageInfo",
     "check_prompts",
@@ -87,6 +88,9 @@ def unix_time() -> int:
 
 
 # -- shared by all endpoints ------------------------------------------------------------------------------------------
+
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class OpenAIBaseModel(BaseModel):
@@ -290,7 +294,7 @@ class SamplingRequest(OpenAIBaseModel):
         for name in self.unsupported_args:
             if getattr(self, name):
                 raise ValueError(f"`{name}` needs a feature of vLLM that tracellm does not have: leave it out.")
-        if self.stream_options is not None and not self.stream:
+        if self.stream_options is not None and self.stream_options.model_fields_set and not self.stream:
             raise ValueError("Stream options can only be defined when `stream=True`.")
         if self.stream and self.prompt_logprobs and self.prompt_logprobs >= -1:
             raise ValueError("`prompt_logprobs` are not available when `stream=True`.")
@@ -452,7 +456,8 @@ class ChatCompletionRequest(SamplingRequest):
     tools: Items[ChatCompletionToolsParam] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = "none"
     parallel_tool_calls: bool | None = False
-    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    """Passed to the chat template as `reasoning_effort` and `enable_thinking`, as in vLLM 0.32."""
     include_reasoning: bool = True
     echo: bool = False
     """Begin the output with the last message if it has the role of the response."""

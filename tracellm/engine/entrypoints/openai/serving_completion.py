@@ -168,7 +168,7 @@ class OpenAIServingCompletion(OpenAIServing):
                         prompt_token_ids=result.prompt_token_ids if first and show_prompt_ids else None,
                         token_ids=list(output.token_ids) if request.return_token_ids else None,
                     )
-                    text_lengths[index] += len(output.text)
+                    text_lengths[index] += len(output.text)  # as in vLLM 0.11.1, also with `echo`
                     num_generated[index] += len(output.token_ids)
                     chunk = CompletionStreamResponse(**common, choices=[choice])
                     if continuous_usage:

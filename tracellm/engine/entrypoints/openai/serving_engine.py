@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
+from pydantic import BaseModel
 
 from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError, shorten
 from tracellm.engine.entrypoints.beam_search import BeamSearchInstance, BeamSearchParams
@@ -116,11 +117,13 @@ class OpenAIServing:
             return None
         return self.models.not_found(model)
 
-    def _validate_chat_template(
-        self, request_chat_template: str | None, chat_template_kwargs: Mapping[str, Any] | None
-    ) -> None:
+    def _validate_chat_template(self, request_chat_template: str | None, kwargs: Mapping[str, Any]) -> None:
         """Reject a chat template in the request unless the server trusts it; templates are programs."""
-        kwargs = chat_template_kwargs or {}
+        if "tokenize" in kwargs:
+            raise InvalidRequestError(
+                "Found unexpected chat template kwargs from request: {'tokenize'}. The server itself uses `tokenize`; "
+                "leave it out."
+            )
         if self.trust_request_chat_template or (request_chat_template or kwargs.get("chat_template")) is None:
             return
         raise InvalidRequestError(
@@ -155,12 +158,13 @@ class OpenAIServing:
             InvalidRequestError: A message is invalid, its image or sound cannot be read, the template rejects it, or
                 the text is far too long.
         """
-        self._validate_chat_template(request.chat_template, request.chat_template_kwargs)
+        template_kwargs = request.chat_template_kwargs or {}
+        self._validate_chat_template(request.chat_template, template_kwargs)
         chat_template = request.chat_template or self.chat_template
         items, content_format = track_items(
             self.engine_client.processor.input_preprocessor.mm_processor,
             self.chat_template_content_format,
-            (request.chat_template_kwargs or {}).get("chat_template") or chat_template or tokenizer.chat_template,
+            template_kwargs.get("chat_template") or chat_template or tokenizer.chat_template,
         )
         messages = list(request.messages)
         if items is None:
@@ -173,7 +177,8 @@ class OpenAIServing:
             "continue_final_message": request.continue_final_message,
             "tools": None if request.tools is None else [tool.model_dump() for tool in request.tools],
             "documents": documents,
-            **(request.chat_template_kwargs or {}),
+            **_reasoning_variables(request),
+            **template_kwargs,
         }
         arguments["chat_template"] = arguments["chat_template"] or chat_template  # null keeps --chat-template
         text = apply_hf_chat_template(tokenizer, conversation, **arguments)
@@ -402,6 +407,12 @@ class OpenAIServing:
                 )
             )
         return ChatCompletionLogProbs(content=content)
+
+
+def _reasoning_variables(request: BaseModel) -> dict[str, Any]:
+    """Return the variables of the chat template for the reasoning effort, if the request has one."""
+    effort = getattr(request, "reasoning_effort", None)
+    return {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
 
 
 # -- log probabilities ------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionRequest,
     Items,
     OpenAIBaseModel,
+    ReasoningEffort,
     random_uuid,
     unix_time,
 )
@@ -103,8 +104,8 @@ class ResponseTextConfig(OpenAIBaseModel):
 class Reasoning(OpenAIBaseModel):
     """Options of the reasoning."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    """Passed to the chat template as `reasoning_effort` and `enable_thinking`, as in vLLM 0.32."""
+    effort: ReasoningEffort | None = None
+    """As `reasoning_effort` of a chat."""
     summary: str | None = None
     """Not used: there are no summaries."""
 
@@ -239,10 +240,8 @@ class ResponsesRequest(OpenAIBaseModel):
             if self.structured_outputs is not None:
                 raise InvalidRequestError("Cannot specify both structured_outputs and text.format: keep one of them.")
             fields["response_format"] = response_format
-        template_kwargs = dict(self.chat_template_kwargs or {})
-        if self.reasoning is not None and (effort := self.reasoning.effort) is not None:
-            template_kwargs = {"reasoning_effort": effort, "enable_thinking": effort != "none"} | template_kwargs
-        return ChatCompletionRequest(messages=messages, chat_template_kwargs=template_kwargs or None, **fields)
+        fields["reasoning_effort"] = None if self.reasoning is None else self.reasoning.effort
+        return ChatCompletionRequest(messages=messages, chat_template_kwargs=self.chat_template_kwargs, **fields)
 
     def _chat_tool_choice(self) -> str | dict[str, Any]:
         if isinstance(self.tool_choice, str):
