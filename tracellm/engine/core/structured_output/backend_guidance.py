@@ -39,6 +39,7 @@ from tracellm.engine.core.structured_output.request import (
     StructuredOutputOptions,
     get_structured_output_key,
 )
+from tracellm.engine.core.structured_output.structural_tag import MAX_TAGS, grammar_of, schemas_of
 from tracellm.engine.core.structured_output.trial import (
     Trial,
     TrialLimitError,
@@ -61,8 +62,6 @@ _MAX_PROPERTIES = 1000
 """Properties of one object: the time for each token grows with their square, to 20 ms for so many."""
 _MAX_CHARACTERS = 2_000_000
 """Characters of a constraint; choices of that length compile in half a second."""
-_MAX_TAGS = 1000
-"""Triggers, and structures, of a structural tag."""
 _SPECIAL_TOKEN = re.compile(r"<[^<>\[\]\s]+>")
 """A trigger that is a special token, in llguidance's notation."""
 _TOO_COMPLEX = (
@@ -95,6 +94,11 @@ class GuidanceBackend(StructuredOutputBackend):
         self._checked: OrderedDict[bytes, str] = OrderedDict()
         self._lock = threading.Lock()
 
+    def is_special(self, text: str) -> bool:
+        """Return whether a text is the name of a special token."""
+        tokens = self.ll_tokenizer.tokenize_str(text, parse_special=True)
+        return len(tokens) == 1 and self.ll_tokenizer.is_special_token(tokens[0])
+
     def checked(self, digest: bytes) -> str | None:
         """Return why a constraint cannot be used; empty if it can, None if it was not checked."""
         with self._lock:
@@ -116,7 +120,7 @@ class GuidanceBackend(StructuredOutputBackend):
             EngineError: it cannot be compiled, although the `Processor` has compiled it before.
         """
         key = get_structured_output_key(params)
-        matcher = make_matcher(self.ll_tokenizer, *serialize_guidance_grammar(params, key))
+        matcher = make_matcher(self.ll_tokenizer, *serialize_guidance_grammar(params, key, self.is_special))
         if matcher.is_error():
             raise EngineError(f"{_name(key)} cannot be compiled: {_reason(matcher.get_error())}")
         matcher.compute_bitmask()  # takes up to a second, and is kept for the first step
@@ -246,7 +250,7 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
             raise ValueError(reason)
         if reason is not None:
             return None
-        trials, is_bounded = _trials(params, key)
+        trials, is_bounded = _trials(params, key, backend.is_special)
     if is_bounded:
         _try(backend, option, digest, trials, partial(first_error, backend.ll_tokenizer))
         return None
@@ -273,13 +277,15 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
         raise ValueError("`json_object` must be True or left out, got False.")
 
 
-def _trials(params: StructuredOutputsParams, key: StructuredOutputKey) -> tuple[dict[str, Trial], bool]:
+def _trials(
+    params: StructuredOutputsParams, key: StructuredOutputKey, is_special: Callable[[str], bool]
+) -> tuple[dict[str, Trial], bool]:
     """Return the constraints to try, by their texts for messages, and whether that takes a bounded time.
 
     Raises:
         ValueError: the constraint is malformed.
     """
-    trials = {key[1]: serialize_guidance_grammar(params, key)}
+    trials = {key[1]: serialize_guidance_grammar(params, key, is_special)}
     schemas = _schemas(key)
     is_bounded = (
         key[0] not in (StructuredOutputOptions.GRAMMAR, StructuredOutputOptions.STRUCTURAL_TAG)
@@ -321,7 +327,8 @@ def _schemas(key: StructuredOutputKey) -> list[Any]:
     if key[0] is StructuredOutputOptions.JSON:
         return [_load_object(key[1])]
     if key[0] is StructuredOutputOptions.STRUCTURAL_TAG:
-        return [structure["schema"] for structure in _load_object(key[1])["structures"]]
+        tag = _load_object(key[1])
+        return schemas_of(tag) if "format" in tag else [structure["schema"] for structure in tag["structures"]]
     return []
 
 
@@ -359,8 +366,10 @@ def _reason(error: str) -> str:
 # -- constraints in llguidance's notation -----------------------------------------------------------------------------
 
 
-def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredOutputKey) -> Trial:
-    """Return the constraint and its notation.
+def serialize_guidance_grammar(
+    params: StructuredOutputsParams, key: StructuredOutputKey, is_special: Callable[[str], bool]
+) -> Trial:
+    """Return the constraint and its notation; `is_special` finds the names of special tokens.
 
     vLLM: vllm/v1/structured_output/backend_guidance.py::serialize_guidance_grammar. There the options of JSON are
     settings of the engine, and `whitespace_pattern` is for another backend.
@@ -375,7 +384,10 @@ def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredO
         case StructuredOutputOptions.GRAMMAR:
             return "grammar", spec
         case StructuredOutputOptions.STRUCTURAL_TAG:
-            return "llguidance", _structural_tag_grammar(_load_object(spec), params)
+            tag = _load_object(spec)
+            if "format" in tag:
+                return "llguidance", grammar_of(tag, partial(_json_schema, params=params), is_special)
+            return "llguidance", _structural_tag_grammar(tag, params)
         case StructuredOutputOptions.CHOICE:
             # One terminal for the lexer. As rules, which the parser follows in parallel, at most 2000 are possible.
             choices = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(spec))
@@ -406,8 +418,8 @@ def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams
     """
     try:
         triggers, structures = tag["triggers"], tag["structures"]
-        if (most := max(len(triggers), len(structures))) > _MAX_TAGS:
-            raise ValueError(f"it has {most:,} triggers or structures, and at most {_MAX_TAGS:,} are possible.")
+        if (most := max(len(triggers), len(structures))) > MAX_TAGS:
+            raise ValueError(f"it has {most:,} triggers or structures, and at most {MAX_TAGS:,} are possible.")
         tags = []
         for structure in structures:
             begin, end, schema = structure["begin"], structure["end"], _json_schema(structure["schema"], params)

@@ -1,0 +1,283 @@
+"""Structural tags with a `format`: a tree of texts, JSON schemas and tags as one grammar in llguidance's notation.
+
+In a request's life: `serialize_guidance_grammar` (backend_guidance.py), in the front end and in the engine core.
+
+vLLM passes them to xgrammar (structural_tag.py and cpp/structural_tag.cc there), whose names these are. Left out: the
+format `qwen_xml_parameter`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, get_args
+
+import msgspec
+from llguidance import grammar_from
+
+__all__ = ["MAX_TAGS", "grammar_of", "schemas_of"]
+
+MAX_TAGS = 1000
+"""Formats of a structural tag."""
+_SPECIAL_TOKEN = re.compile(r"(<[^<>\[\]\s]+>)")
+
+
+class _AnyText(msgspec.Struct, tag_field="type", tag="any_text"):
+    """Any text: to the end of the output, or to the `end` of the tag around it."""
+
+
+class _ConstString(msgspec.Struct, tag_field="type", tag="const_string"):
+    value: str
+
+
+class _JSONSchema(msgspec.Struct, tag_field="type", tag="json_schema"):
+    json_schema: dict[str, Any] | bool
+
+
+class _Grammar(msgspec.Struct, tag_field="type", tag="grammar"):
+    grammar: str
+
+
+class _Regex(msgspec.Struct, tag_field="type", tag="regex"):
+    pattern: str
+
+
+class _Sequence(msgspec.Struct, tag_field="type", tag="sequence"):
+    elements: list[_Format]
+
+
+class _Or(msgspec.Struct, tag_field="type", tag="or"):
+    elements: list[_Format]
+
+
+class _Tag(msgspec.Struct, tag_field="type", tag="tag"):
+    """`begin`, the content and `end`."""
+
+    begin: str
+    content: _Format
+    end: str
+
+
+class _TriggeredTags(msgspec.Struct, tag_field="type", tag="triggered_tags"):
+    """Any text, in which each trigger starts one of the tags. With `at_least_one` it starts with a tag."""
+
+    triggers: list[str]
+    tags: list[_Tag]
+    at_least_one: bool = False
+    stop_after_first: bool = False
+
+
+class _TagsWithSeparator(msgspec.Struct, tag_field="type", tag="tags_with_separator"):
+    """Tags, and nothing but the separator between them."""
+
+    tags: list[_Tag]
+    separator: str
+    at_least_one: bool = False
+    stop_after_first: bool = False
+
+
+_Format = (
+    _AnyText
+    | _ConstString
+    | _JSONSchema
+    | _Grammar
+    | _Regex
+    | _Sequence
+    | _Or
+    | _Tag
+    | _TriggeredTags
+    | _TagsWithSeparator
+)
+
+
+class _StructuralTag(msgspec.Struct):
+    format: _Format
+
+
+def grammar_of(
+    tag: dict[str, Any], json_schema: Callable[[dict[str, Any]], dict[str, Any]], is_special: Callable[[str], bool]
+) -> str:
+    """Return the grammar of a structural tag with a `format`.
+
+    Args:
+        tag: the structural tag.
+        json_schema: adds the request's options to a schema.
+        is_special: whether a text is the name of a special token.
+
+    Raises:
+        ValueError: a format is malformed, or text without an end is followed by something.
+    """
+    builder = _GrammarBuilder(json_schema, is_special)
+    start = builder.expression(_read(tag).format, None)
+    lark = "\n".join(("%llguidance {}", f"start: {start}", f"{_TEXT}: /(.|\\n)*/", *builder.rules))
+    if not builder.grammars:
+        return lark
+    return json.dumps({"grammars": [{"name": "structural_tag", "lark_grammar": lark}, *builder.grammars]})
+
+
+def schemas_of(tag: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the JSON schemas in a structural tag with a `format`.
+
+    Raises:
+        ValueError: a format is malformed.
+    """
+    found = (format.json_schema for format in _walk(_read(tag).format) if isinstance(format, _JSONSchema))
+    return [schema for schema in found if isinstance(schema, dict)]
+
+
+def _read(tag: dict[str, Any]) -> _StructuralTag:
+    try:
+        read = msgspec.convert(tag, _StructuralTag)
+    except msgspec.ValidationError as error:
+        kinds = ", ".join(kind.__struct_config__.tag for kind in get_args(_Format))
+        raise ValueError(f"{error}. The formats are: {kinds}.") from None
+    if sum(1 for _ in _walk(read.format)) > MAX_TAGS:
+        raise ValueError(f"it has more than {MAX_TAGS:,} formats.")
+    return read
+
+
+def _walk(format: Any) -> Iterator[Any]:
+    """Yield a format and all formats in it."""
+    yield format
+    inner = [format.content] if isinstance(format, _Tag) else getattr(format, "elements", getattr(format, "tags", ()))
+    for part in inner:
+        yield from _walk(part)
+
+
+def _is_unlimited(format: Any) -> bool:
+    """Return whether a format ends only with the output, or with the tag around it."""
+    match format:
+        case _Sequence():
+            return any(map(_is_unlimited, format.elements[-1:]))
+        case _Or():
+            return any(map(_is_unlimited, format.elements))
+        case _TriggeredTags():
+            return not (format.at_least_one and format.stop_after_first)
+    return isinstance(format, _AnyText)
+
+
+_TEXT = "TEXT"
+
+
+class _GrammarBuilder:
+    """Rules of a grammar.
+
+    Attributes:
+        rules: the rules so far.
+        grammars: grammars in their own notation, which rules refer to by name.
+    """
+
+    def __init__(
+        self, json_schema: Callable[[dict[str, Any]], dict[str, Any]], is_special: Callable[[str], bool]
+    ) -> None:
+        self.rules: list[str] = []
+        self.grammars: list[dict[str, str]] = []
+        self._json_schema = json_schema
+        self._is_special = is_special
+        self._numbers = itertools.count()
+
+    def expression(self, format: Any, end: str | None) -> str:
+        """Return the expression of a format; an unlimited one includes the `end` of the tag around it."""
+        match format:
+            case _AnyText():
+                return self._text_until(end)
+            case _ConstString():
+                return self._text(format.value)
+            case _JSONSchema():
+                if format.json_schema is False:
+                    raise ValueError("the schema `false` allows nothing.")
+                schema = {} if format.json_schema is True else format.json_schema
+                return self._rule("%json " + json.dumps(self._json_schema(schema)))
+            case _Grammar():
+                name = f"grammar_{next(self._numbers)}"
+                self.grammars.append({"name": name, "lark_grammar": grammar_from("grammar", format.grammar)})
+                return f"@{name}"
+            case _Regex():
+                pattern = re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", format.pattern).replace("\n", "\\n")
+                return self._rule(f"/{pattern}/", terminal=True)
+            case _Sequence():
+                if any(map(_is_unlimited, format.elements[:-1])):
+                    raise ValueError("only the last element of a sequence may be without an end.")
+                return " ".join(self._elements(format.elements, end))
+            case _Or():
+                if len(set(map(_is_unlimited, format.elements))) == 2:
+                    raise ValueError("either all elements of an `or` are without an end, or none.")
+                return self._rule(" | ".join(self._elements(format.elements, end)))
+            case _Tag():
+                return f"{self._text(format.begin)} {self._tag_rest(format)}"
+            case _TagsWithSeparator():
+                return self._tags_with_separator(format)
+        return self._triggered_tags(format, end)
+
+    def _elements(self, elements: Sequence[Any], end: str | None) -> list[str]:
+        if not elements:
+            raise ValueError("a sequence or an `or` needs at least one element.")
+        return [self.expression(element, end) for element in elements]
+
+    def _tag_rest(self, tag: _Tag) -> str:
+        """Return the expression of a tag after its beginning."""
+        if _is_unlimited(tag.content):
+            if not tag.end:
+                raise ValueError("a tag whose content has no end needs an `end`.")
+            return self.expression(tag.content, tag.end)
+        return f"{self.expression(tag.content, None)} {self._text(tag.end)}"
+
+    def _tags_with_separator(self, format: _TagsWithSeparator) -> str:
+        tag = self._any_tag(format.tags)
+        some = tag if format.stop_after_first else f"{tag} ({self._text(format.separator)} {tag})*"
+        return self._rule(some if format.at_least_one else f"({some})?")
+
+    def _triggered_tags(self, format: _TriggeredTags, end: str | None) -> str:
+        first = self._any_tag(format.tags)
+        if format.at_least_one and format.stop_after_first:
+            return first
+        triggered = []
+        for trigger in format.triggers:
+            tags = [tag for tag in format.tags if tag.begin.startswith(trigger)]
+            if not trigger or not tags:
+                raise ValueError(f"no tag begins with the trigger {trigger!r}.")
+            rests = " | ".join(f"{self._text(tag.begin[len(trigger) :])} {self._tag_rest(tag)}" for tag in tags)
+            triggered.append(f"{self._text_until(trigger)} {self._rule(rests)}")
+        for tag in format.tags:
+            if not any(map(tag.begin.startswith, format.triggers)):
+                raise ValueError(f"`begin` {tag.begin!r} does not start with any of the triggers, {format.triggers}.")
+        some, rest = self._rule(" | ".join(triggered)), self._text_until(end)
+        if format.stop_after_first:
+            return self._rule(f"{some} {self._text(end or '')} | {rest}")
+        return f"{first if format.at_least_one else ''} {some}* {rest}"
+
+    def _any_tag(self, tags: Sequence[_Tag]) -> str:
+        if not tags:
+            raise ValueError("`tags` is empty.")
+        return self._rule(" | ".join(self.expression(tag, None) for tag in tags))
+
+    def _text_until(self, end: str | None) -> str:
+        """Return the expression of any text up to the first `end`, which is part of it."""
+        if not end:
+            return _TEXT
+        first, *rest = self._parts(end)
+        if first.startswith('"'):
+            first = self._rule(f"{_TEXT} {first}", attribute="[lazy]")
+        else:
+            first = f"{_TEXT} {first}"
+        return " ".join((first, *rest))
+
+    def _text(self, text: str) -> str:
+        return " ".join(self._parts(text))
+
+    def _parts(self, text: str) -> list[str]:
+        """Return a text as strings and special tokens."""
+        return [
+            part if self._is_special(part) else json.dumps(part, ensure_ascii=False)
+            for part in (
+                _SPECIAL_TOKEN.split(text) if any(map(self._is_special, _SPECIAL_TOKEN.findall(text))) else [text]
+            )
+            if part
+        ]
+
+    def _rule(self, body: str, attribute: str = "", terminal: bool = False) -> str:
+        name = f"{'T' if terminal else 'r'}{next(self._numbers)}"
+        self.rules.append(f"{name}{attribute}: {body}")
+        return name
