@@ -7,9 +7,11 @@ vLLM: vllm/v1/sample/logits_processor/ (interface.py, builtin.py, state.py). Lef
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,8 +117,8 @@ class LogitBiasLogitsProcessor(LogitsProcessor):
         """Rebuild the tensors if a row with biases changed."""
         if process_dict_updates(self.biases, batch_update, lambda params, _: params.logit_bias or None):
             self.logits_slice = _logits_slice(self.biases, self.device)
-            numbers = [bias for row in self.biases.values() for bias in row.values()]
-            self.bias_tensor = async_tensor_h2d(numbers, torch.float32, self.device)
+            numbers = chain.from_iterable(row.values() for row in self.biases.values())
+            self.bias_tensor = async_tensor_h2d(np.fromiter(numbers, np.float32), torch.float32, self.device)
 
     def is_active(self) -> bool:
         """Return whether any row has a bias."""
@@ -194,13 +196,13 @@ def process_dict_updates(
     return updated
 
 
-def _logits_slice(token_ids: Mapping[int, Iterable[int]], device: torch.device) -> tuple[Tensor, Tensor] | None:
+def _logits_slice(token_ids: Mapping[int, Collection[int]], device: torch.device) -> tuple[Tensor, Tensor] | None:
     """Return the rows and the tokens of `token_ids`, int64 [M] each; None if there are none."""
-    pairs = [(row, token_id) for row, row_token_ids in token_ids.items() for token_id in row_token_ids]
-    if not pairs:
+    tokens = np.fromiter(chain.from_iterable(token_ids.values()), np.int64)
+    if not tokens.size:
         return None
-    rows, tokens = async_tensor_h2d(pairs, torch.int64, device).unbind(dim=1)
-    return rows, tokens
+    rows = np.repeat(np.fromiter(token_ids, np.int64), [len(row_token_ids) for row_token_ids in token_ids.values()])
+    return async_tensor_h2d(rows, torch.int64, device), async_tensor_h2d(tokens, torch.int64, device)
 
 
 BUILTIN_LOGITS_PROCESSORS: tuple[type[LogitsProcessor], ...] = (
