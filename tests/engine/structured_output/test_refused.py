@@ -57,6 +57,12 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
     "structural_tag": [
         ("<f>", "is not JSON"),
         ("{}", "'triggers' is missing"),
+        ('{"format": null}', "Expected `object`, got `null`"),
+        (json.dumps({"format": {"type": "regex", "pattern": "(a{1000}){1000}"}}), "it is too complex"),
+        (json.dumps({"format": {"type": "grammar", "grammar": "root ::= b"}}), "Rule 'b' not found"),
+        (json.dumps({"format": {"type": "json_schema", "json_schema": REPEATING}}), "it is too complex"),
+        (json.dumps({"format": {"type": "json_schema", "json_schema": False}}), "the schema `false` allows nothing"),
+        (json.dumps({"format": {"type": "or", "elements": [{"type": "any_text"}] * 1000}}), "more than 1,000 formats"),
         (json.dumps({"triggers": ["<f"], "structures": []}), "`structures` is empty"),
         (json.dumps({"triggers": ["<g"], "structures": [TAG]}), "'<f>' does not start with any of the triggers"),
         (json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": {"type": "x"}}]}), "Invalid type: x"),

@@ -39,7 +39,7 @@ from tracellm.engine.core.structured_output.request import (
     StructuredOutputOptions,
     get_structured_output_key,
 )
-from tracellm.engine.core.structured_output.structural_tag import MAX_TAGS, grammar_of, schemas_of
+from tracellm.engine.core.structured_output.structural_tag import MAX_TAGS, constraints_of, grammar_of
 from tracellm.engine.core.structured_output.trial import (
     Trial,
     TrialLimitError,
@@ -286,14 +286,14 @@ def _trials(
         ValueError: the constraint is malformed.
     """
     trials = {key[1]: serialize_guidance_grammar(params, key, is_special)}
-    schemas = _schemas(key)
+    schemas, others = _parts(key)
     is_bounded = (
         key[0] not in (StructuredOutputOptions.GRAMMAR, StructuredOutputOptions.STRUCTURAL_TAG)
         and params.whitespace_pattern is None
         and has_bounded_time(one for schema in schemas for one in subschemas(schema))
     )
     if not is_bounded:  # a lexer gets to the patterns of a schema only after some tokens
-        trials |= {pattern: ("regex", pattern) for pattern in _repeating_patterns(schemas, params)}
+        trials |= others | {pattern: ("regex", pattern) for pattern in _repeating_patterns(schemas, params)}
     return trials, is_bounded
 
 
@@ -322,14 +322,16 @@ def _try(
             raise ValueError(reason)
 
 
-def _schemas(key: StructuredOutputKey) -> list[Any]:
-    """Return the JSON schemas of a constraint."""
+def _parts(key: StructuredOutputKey) -> tuple[list[Any], dict[str, Trial]]:
+    """Return the JSON schemas of a constraint, and the other constraints in it, by their texts."""
     if key[0] is StructuredOutputOptions.JSON:
-        return [_load_object(key[1])]
+        return [_load_object(key[1])], {}
     if key[0] is StructuredOutputOptions.STRUCTURAL_TAG:
         tag = _load_object(key[1])
-        return schemas_of(tag) if "format" in tag else [structure["schema"] for structure in tag["structures"]]
-    return []
+        if "format" in tag:
+            return constraints_of(tag)
+        return [structure["schema"] for structure in tag["structures"]], {}
+    return [], {}
 
 
 def _repeating_patterns(schemas: list[Any], params: StructuredOutputsParams) -> list[str]:
@@ -386,7 +388,7 @@ def serialize_guidance_grammar(
         case StructuredOutputOptions.STRUCTURAL_TAG:
             tag = _load_object(spec)
             if "format" in tag:
-                return "llguidance", grammar_of(tag, partial(_json_schema, params=params), is_special)
+                return "grammars", grammar_of(tag, partial(_json_schema, params=params), is_special)
             return "llguidance", _structural_tag_grammar(tag, params)
         case StructuredOutputOptions.CHOICE:
             # One terminal for the lexer. As rules, which the parser follows in parallel, at most 2000 are possible.

@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 import msgspec
-from llguidance import grammar_from
 
-__all__ = ["MAX_TAGS", "grammar_of", "schemas_of"]
+from tracellm.engine.core.structured_output.trial import Trial
+
+__all__ = ["MAX_TAGS", "constraints_of", "grammar_of"]
 
 MAX_TAGS = 1000
 """Formats of a structural tag."""
-_SPECIAL_TOKEN = re.compile(r"(<[^<>\[\]\s]+>)")
+_TEXT = "TEXT"
+"""Name of the rule of any text."""
+_SPECIAL_TOKEN = re.compile(r"<[^<>\[\]\s]+>")
 
 
 class _AnyText(msgspec.Struct, tag_field="type", tag="any_text"):
@@ -99,7 +102,7 @@ class _StructuralTag(msgspec.Struct):
 def grammar_of(
     tag: dict[str, Any], json_schema: Callable[[dict[str, Any]], dict[str, Any]], is_special: Callable[[str], bool]
 ) -> str:
-    """Return the grammar of a structural tag with a `format`.
+    """Return the grammar of a structural tag with a `format`, in the notation "grammars" of a `Trial`.
 
     Args:
         tag: the structural tag.
@@ -112,19 +115,26 @@ def grammar_of(
     builder = _GrammarBuilder(json_schema, is_special)
     start = builder.expression(_read(tag).format, None)
     lark = "\n".join(("%llguidance {}", f"start: {start}", f"{_TEXT}: /(.|\\n)*/", *builder.rules))
-    if not builder.grammars:
-        return lark
-    return json.dumps({"grammars": [{"name": "structural_tag", "lark_grammar": lark}, *builder.grammars]})
+    return json.dumps([{"name": "structural_tag", "lark_grammar": lark}, *builder.grammars])
 
 
-def schemas_of(tag: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the JSON schemas in a structural tag with a `format`.
+def constraints_of(tag: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Trial]]:
+    """Return the JSON schemas in a structural tag with a `format`, and its other constraints, by their texts.
 
     Raises:
         ValueError: a format is malformed.
     """
-    found = (format.json_schema for format in _walk(_read(tag).format) if isinstance(format, _JSONSchema))
-    return [schema for schema in found if isinstance(schema, dict)]
+    schemas: list[dict[str, Any]] = []
+    others: dict[str, Trial] = {}
+    for format in _walk(_read(tag).format):
+        match format:
+            case _JSONSchema(json_schema=dict(schema)):
+                schemas.append(schema)
+            case _Regex(pattern=text):
+                others[text] = "regex", text
+            case _Grammar(grammar=text):
+                others[text] = "grammar", text
+    return schemas, others
 
 
 def _read(tag: dict[str, Any]) -> _StructuralTag:
@@ -158,9 +168,6 @@ def _is_unlimited(format: Any) -> bool:
     return isinstance(format, _AnyText)
 
 
-_TEXT = "TEXT"
-
-
 class _GrammarBuilder:
     """Rules of a grammar.
 
@@ -192,7 +199,7 @@ class _GrammarBuilder:
                 return self._rule("%json " + json.dumps(self._json_schema(schema)))
             case _Grammar():
                 name = f"grammar_{next(self._numbers)}"
-                self.grammars.append({"name": name, "lark_grammar": grammar_from("grammar", format.grammar)})
+                self.grammars.append({"name": name, "grammar": format.grammar})
                 return f"@{name}"
             case _Regex():
                 pattern = re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", format.pattern).replace("\n", "\\n")
@@ -269,13 +276,9 @@ class _GrammarBuilder:
 
     def _parts(self, text: str) -> list[str]:
         """Return a text as strings and special tokens."""
-        return [
-            part if self._is_special(part) else json.dumps(part, ensure_ascii=False)
-            for part in (
-                _SPECIAL_TOKEN.split(text) if any(map(self._is_special, _SPECIAL_TOKEN.findall(text))) else [text]
-            )
-            if part
-        ]
+        names = [name for name in _SPECIAL_TOKEN.findall(text) if self._is_special(name)]
+        parts = re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]
+        return [part if part in names else json.dumps(part, ensure_ascii=False) for part in parts if part]
 
     def _rule(self, body: str, attribute: str = "", terminal: bool = False) -> str:
         name = f"{'T' if terminal else 'r'}{next(self._numbers)}"

@@ -50,8 +50,12 @@ _DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+")
 _EXCEEDED = (-signal.SIGXCPU, -signal.SIGABRT)
 """Exit codes of the process at its limits of time and of memory."""
 
-Trial = tuple[Literal["regex", "grammar", "llguidance"], str]
-"""Notation of a constraint, and the constraint; "grammar" is Lark's notation, or llama.cpp's EBNF (GBNF)."""
+Notation = Literal["regex", "grammar", "grammars", "llguidance"]
+"""Notation of a constraint: "grammar" is Lark's, or llama.cpp's EBNF (GBNF); "grammars" is a JSON list of grammars that
+refer to each other by `name`, each as `lark_grammar`, or as `grammar` in one of those two.
+"""
+Trial = tuple[Notation, str]
+"""Notation of a constraint, and the constraint."""
 
 
 class TrialLimitError(ValueError):
@@ -70,9 +74,7 @@ def _is_bounded(schema: dict[str, Any]) -> bool:
     return keywords <= _BOUNDED
 
 
-def make_matcher(
-    ll_tokenizer: LLTokenizer, notation: Literal["regex", "grammar", "llguidance"], text: str
-) -> LLMatcher:
+def make_matcher(ll_tokenizer: LLTokenizer, notation: Notation, text: str) -> LLMatcher:
     """Compile a constraint; the matcher of an invalid one has an error.
 
     Raises:
@@ -80,6 +82,12 @@ def make_matcher(
     """
     if notation == "llguidance":
         return LLMatcher(ll_tokenizer, text, log_level=0, limits=_LIMITS)
+    if notation == "grammars":
+        grammars = json.loads(text)
+        for one in grammars:
+            if (grammar := one.pop("grammar", None)) is not None:
+                one["lark_grammar"] = grammar_from("grammar", grammar)
+        return LLMatcher(ll_tokenizer, json.dumps({"grammars": grammars}), log_level=0, limits=_LIMITS)
     return LLMatcher(ll_tokenizer, grammar_from(notation, text), log_level=0, limits=_REGEX_LIMITS)
 
 
