@@ -101,7 +101,7 @@ def install(arguments: list[str]) -> int:
             subprocess.run([*PIP, "install", "--quiet", "--only-binary", ":all:", "uv"], check=True)
             subprocess.run([*uv, *constraints, *arguments], env=environment, check=True)
         except subprocess.CalledProcessError:
-            print("uv failed; trying pip", file=sys.stderr)
+            print("uv cannot be used; pip installs", file=sys.stderr)
         else:
             return 0
     return subprocess.run([*PIP, "install", "--quiet", *arguments], check=False).returncode

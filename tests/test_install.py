@@ -1,10 +1,12 @@
 """Installation of packages (scripts/install.py): uv looks where pip is configured to look."""
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scripts.install import translated
+from scripts.install import install, translated
 
 
 def test_pips_settings_become_variables_of_uv(tmp_path: Path) -> None:
@@ -49,3 +51,39 @@ def test_pip_keeps_settings_that_uv_lacks() -> None:
         {},
         ["proxy", "no-index"],
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "broken", "tools"),
+    [
+        ("global.constraint='one.txt two.txt'", (), ["config", "uv", "-c one.txt -c two.txt -r r.txt"]),
+        ("global.no-index='1'", (), ["config", "pip"]),
+        ("", ("--only-binary",), ["config", "uv", "pip"]),
+        ("", ("--python",), ["config", "uv", "-r r.txt", "pip"]),
+    ],
+)
+def test_pip_installs_where_uv_cannot(
+    monkeypatch: pytest.MonkeyPatch, settings: str, broken: tuple[str, ...], tools: list[str]
+) -> None:
+    """uv gets pip's constraints as arguments; pip installs if uv cannot be installed, fails, or lacks a setting."""
+    used = []
+
+    def run(command: list[str], **options: Any) -> Any:
+        arguments = " ".join(command[1:])
+        if "config list" in arguments:
+            used.append("config")
+        elif "--only-binary :all: uv" in arguments:
+            used.append("uv")
+        elif "-m uv" in arguments:
+            used.append(arguments.partition(f"--python {command[0]} ")[2])
+        else:
+            assert arguments.endswith("install --quiet -r r.txt")
+            used.append("pip")
+        if any(option in command for option in broken):
+            raise subprocess.CalledProcessError(1, command)
+        return subprocess.CompletedProcess(command, 0, stdout=settings)
+
+    monkeypatch.delenv("UV_CONSTRAINT", raising=False)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert install(["-r", "r.txt"]) == 0
+    assert used == tools

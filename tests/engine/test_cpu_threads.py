@@ -53,6 +53,24 @@ def test_the_quota_of_a_container_of_version_1(cgroups: Path, folder: str) -> No
     assert count_threads(0) == 3
 
 
+@pytest.mark.parametrize("content", ["nonsense 100000\n", "100000 0\n", "", "1\n", "0 100000\n"])
+def test_a_file_without_a_quota(cgroups: Path, content: str) -> None:
+    """A file in another form limits nothing."""
+    (cgroups / "cpu.max").write_text(content)
+    assert count_threads(0) == 8
+
+
+@pytest.mark.parametrize("lines", ["", "nonsense\n\n0::/\n", "4:cpu,cpuacct:/a:b\n"])
+def test_lists_of_groups(cgroups: Path, lines: str) -> None:
+    """Lines in another form are skipped, and a group of several controllers is found."""
+    cpu_threads._OWN_CGROUP.write_text(lines)
+    folder = cgroups / ("cpu/a:b" if "a:b" in lines else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cpu.cfs_quota_us").write_text("200000\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert count_threads(0) == 2
+
+
 def test_threads_are_only_limited(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine core in the user's process computes with at most the quota, and never with more threads than torch."""
     chosen: list[int] = []

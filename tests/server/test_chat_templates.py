@@ -1,4 +1,4 @@
-"""Tests of what a chat template gets from a request."""
+"""Tests of the variables and messages of a chat template."""
 
 import asyncio
 from typing import Any
@@ -47,6 +47,16 @@ def test_arguments_of_earlier_calls(runner: asyncio.Runner, arguments: str | Non
     messages = [*HELLO, {"role": "assistant", "tool_calls": [call]}]
     template = "{{ messages[1].tool_calls[0].function.arguments }}"
     assert prompt_of(runner, template, {"messages": messages}) == expected
+
+
+def test_arguments_that_are_no_json(runner: asyncio.Runner) -> None:
+    """Arguments that cannot be read are refused, also if they are nested too deeply."""
+    app = App.make(runner, FakeEngine())
+    for arguments in ("{bad", "[" * 5000):
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        answer = app.post(CHAT, {"messages": [*HELLO, {"role": "assistant", "tool_calls": [call]}]})
+        assert answer.status_code == 400
+        assert "tool_calls[0] must have a `function`" in answer.json()["error"]["message"]
 
 
 def test_the_role_of_a_developer(runner: asyncio.Runner) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import BaseModel
 
-from tracellm.engine.entrypoints.openai.http_responses import dump_json
+from tracellm.engine.entrypoints.openai.http_responses import _json_parts, dump_json
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionLogProb,
     ChatCompletionLogProbs,
@@ -18,16 +18,17 @@ from tracellm.engine.entrypoints.openai.protocol import (
     CompletionResponseChoice,
     UsageInfo,
 )
+from tracellm.engine.entrypoints.openai.responses.protocol import FunctionTool, ResponsesResponse
 from tracellm.engine.entrypoints.pooling.protocol import PoolingResponse, PoolingResponseData
 from tracellm.engine.frontend.logprobs import Logprob, PromptLogprobs
 
 POSITIONS: PromptLogprobs = [None, *({i: Logprob(-0.1 * i, 1, '"\n'), 7: Logprob(-1e-9)} for i in range(200))]
 TEXT = '"choices":null,"logprobs":null,"prompt_logprobs":null'
 TOKENS = CompletionLogProbs(
-    text_offset=[*range(300)],
-    token_logprobs=[None, *[-0.5] * 299],
-    tokens=["é"] * 300,
-    top_logprobs=[{"a": -9999.0}] * 300,
+    text_offset=[*range(3000)],
+    token_logprobs=[None, *[-0.5] * 2999],
+    tokens=["é"] * 3000,
+    top_logprobs=[{"a": -9999.0}] * 3000,
 )
 CONTENT = ChatCompletionLogProbsContent(
     token="a", logprob=-1.0, bytes=[97], top_logprobs=[ChatCompletionLogProb(token=TEXT)] * 2
@@ -55,7 +56,13 @@ RESPONSES: dict[str, BaseModel] = {
     "pooling": PoolingResponse(
         model="m",
         usage=UsageInfo(),
-        data=[PoolingResponseData(index=index, data=[[0.5] * 100] * rows) for index, rows in enumerate((1, 200))],
+        data=[PoolingResponseData(index=index, data=[[0.5] * 1000] * rows) for index, rows in enumerate((1, 200))],
+    ),
+    "with a caller's object": ResponsesResponse.model_construct(
+        id="r",
+        model="m",
+        tool_choice={"type": "function", "name": "f1", "tools": None},
+        tools=[FunctionTool(type="function", name=f"f{number}") for number in range(100)],
     ),
     "short": CompletionResponse(model=TEXT, usage=UsageInfo(), choices=[]),
 }
@@ -65,6 +72,12 @@ RESPONSES: dict[str, BaseModel] = {
 def test_the_parts_are_the_json_of_the_response(response: BaseModel) -> None:
     """Together the parts are what pydantic writes at once, also where a text looks like a field."""
     assert asyncio.run(dump_json(response)).decode() == response.model_dump_json()
+
+
+@pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
+def test_parts_are_short(response: BaseModel) -> None:
+    """A part takes little time to write, however many positions or numbers a response has."""
+    assert max(map(len, _json_parts(response))) < 60_000
 
 
 def test_other_tasks_run_while_a_response_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

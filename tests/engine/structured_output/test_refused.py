@@ -62,7 +62,28 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (json.dumps({"format": {"type": "grammar", "grammar": "root ::= b"}}), "Rule 'b' not found"),
         (json.dumps({"format": {"type": "json_schema", "json_schema": REPEATING}}), "it is too complex"),
         (json.dumps({"format": {"type": "json_schema", "json_schema": False}}), "the schema `false` allows nothing"),
-        (json.dumps({"format": {"type": "or", "elements": [{"type": "any_text"}] * 1000}}), "more than 1,000 formats"),
+        (
+            json.dumps({"format": {"type": "or", "elements": [{"type": "any_text"}] * 1000}}),
+            "more than 1,000 formats and",
+        ),
+        (
+            json.dumps({"format": {"type": "triggered_tags", "triggers": ["<"] * 1000, "tags": []}}),
+            "more than 1,000 formats and triggers",
+        ),
+        (
+            json.dumps(
+                {
+                    "format": {
+                        "type": "or",
+                        "elements": [
+                            {"type": "regex", "pattern": "start: /a/\n//(a{1000}){1000}"},
+                            {"type": "grammar", "grammar": "start: /a/\n//(a{1000}){1000}"},
+                        ],
+                    }
+                }
+            ),
+            "it is too complex",
+        ),
         (json.dumps({"triggers": ["<f"], "structures": []}), "`structures` is empty"),
         (json.dumps({"triggers": ["<g"], "structures": [TAG]}), "'<f>' does not start with any of the triggers"),
         (json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": {"type": "x"}}]}), "Invalid type: x"),

@@ -10,6 +10,7 @@ vLLM: vllm/utils/ompmultiprocessing.py, which always reserves a core for the pro
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tracellm.engine.config.envs import cpu_num_of_reserved_cpu
@@ -38,7 +39,7 @@ def count_threads(num_reserved: int) -> int:
 
 
 def limit_threads() -> None:
-    """Let this process compute with no more threads than its quota of cores, unless OMP_NUM_THREADS is set."""
+    """Limit torch's threads in this process to its quota of cores, unless OMP_NUM_THREADS is set."""
     import torch
 
     quota = _quota()
@@ -55,12 +56,10 @@ def _quota() -> int:
     quota = float(os.cpu_count() or 1)
     for folder in _groups():
         for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-            try:
+            with suppress(OSError, ValueError, ZeroDivisionError):  # absent, or "max" without a quota
                 allowed, period = " ".join((folder / name).read_text() for name in names).split()
-            except (OSError, ValueError):
-                continue
-            if allowed not in ("max", "-1"):
-                quota = min(quota, int(allowed) / int(period))
+                if int(allowed) > 0:  # -1 without a quota
+                    quota = min(quota, int(allowed) / int(period))
     return max(1, math.ceil(quota))
 
 
@@ -76,8 +75,9 @@ def _groups() -> Iterator[Path]:
         lines = []
     names = {}
     for line in lines:
-        _, controllers, name = line.split(":", 2)
-        names.update(dict.fromkeys(controllers.split(","), name))
+        match line.split(":", 2):
+            case [_, controllers, name]:
+                names.update(dict.fromkeys(controllers.split(","), name))
     for controller, root in roots.items():
         group = root / names.get(controller, "/").lstrip("/")
         yield from (group, *(folder for folder in group.parents if folder.is_relative_to(root)))

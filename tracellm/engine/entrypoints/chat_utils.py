@@ -224,7 +224,7 @@ def _parse_content(label: str, content: object, items: MultiModalItemTracker | N
 
 
 def _parse_tool_calls(label: str, tool_calls: object) -> list[dict[str, Any]]:
-    """Return tool calls with their arguments as values, for templates; in OpenAI's API they are JSON strings."""
+    """Return tool calls with their arguments parsed: templates expect objects, and OpenAI's API has JSON strings."""
     parsed = []
     for index, call in enumerate(tool_calls if isinstance(tool_calls, (list, tuple)) else [tool_calls]):
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -232,7 +232,7 @@ def _parse_tool_calls(label: str, tool_calls: object) -> list[dict[str, Any]]:
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments or "null")
-            except ValueError:
+            except (ValueError, RecursionError):
                 function = None
         if not isinstance(function, Mapping):
             raise InvalidRequestError(

@@ -144,7 +144,8 @@ class InprocClient(EngineCoreClient):
     """Client of an engine core in this process. Each `get_output` runs one step."""
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
-        limit_threads()
+        if vllm_config.device_config.device.type == "cpu":
+            limit_threads()
         self.engine_core = EngineCore(vllm_config, executor_class, log_stats)
 
     def get_output(self) -> EngineCoreOutputs:

@@ -10,7 +10,6 @@ vLLM: vllm/v1/structured_output/backend_guidance.py. Left out: rolling back.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -39,7 +38,13 @@ from tracellm.engine.core.structured_output.request import (
     StructuredOutputOptions,
     get_structured_output_key,
 )
-from tracellm.engine.core.structured_output.structural_tag import MAX_TAGS, constraints_of, grammar_of
+from tracellm.engine.core.structured_output.structural_tag import (
+    MAX_TAGS,
+    SPECIAL_TOKEN,
+    constraints_of,
+    grammar_of,
+    quoted,
+)
 from tracellm.engine.core.structured_output.trial import (
     Trial,
     TrialLimitError,
@@ -62,8 +67,6 @@ _MAX_PROPERTIES = 1000
 """Properties of one object: the time for each token grows with their square, to 20 ms for so many."""
 _MAX_CHARACTERS = 2_000_000
 """Characters of a constraint; choices of that length compile in half a second."""
-_SPECIAL_TOKEN = re.compile(r"<[^<>\[\]\s]+>")
-"""A trigger that is a special token, in llguidance's notation."""
 _TOO_COMPLEX = (
     *("too many expressions constructed", "Too many items", "schema too large", "fuel exhausted"),
     *("Current row has", "initial lexer configuration (grammar) too big", "Unable to determine if regex is empty"),
@@ -279,13 +282,13 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
 
 def _trials(
     params: StructuredOutputsParams, key: StructuredOutputKey, is_special: Callable[[str], bool]
-) -> tuple[dict[str, Trial], bool]:
-    """Return the constraints to try, by their texts for messages, and whether that takes a bounded time.
+) -> tuple[dict[Trial, str], bool]:
+    """Return the constraints to try, with their texts for messages, and whether that takes a bounded time.
 
     Raises:
         ValueError: the constraint is malformed.
     """
-    trials = {key[1]: serialize_guidance_grammar(params, key, is_special)}
+    trials = {serialize_guidance_grammar(params, key, is_special): key[1]}
     schemas, others = _parts(key)
     is_bounded = (
         key[0] not in (StructuredOutputOptions.GRAMMAR, StructuredOutputOptions.STRUCTURAL_TAG)
@@ -293,7 +296,8 @@ def _trials(
         and has_bounded_time(one for schema in schemas for one in subschemas(schema))
     )
     if not is_bounded:  # a lexer gets to the patterns of a schema only after some tokens
-        trials |= others | {pattern: ("regex", pattern) for pattern in _repeating_patterns(schemas, params)}
+        patterns: list[Trial] = [("regex", pattern) for pattern in _repeating_patterns(schemas, params)]
+        trials |= {trial: trial[1] for trial in others + patterns}
     return trials, is_bounded
 
 
@@ -301,7 +305,7 @@ def _try(
     backend: GuidanceBackend,
     option: StructuredOutputOptions,
     digest: bytes,
-    trials: dict[str, Trial],
+    trials: dict[Trial, str],
     find_error: Callable[[list[Trial]], tuple[int, str] | None],
 ) -> None:
     """Try constraints, and remember the result.
@@ -312,26 +316,26 @@ def _try(
     with _refusals(option):
         if (reason := backend.checked(digest)) is None:  # else another request had the same constraint
             try:
-                found = find_error([*trials.values()])
+                found = find_error([*trials])
             except TrialLimitError as error:
                 reason = str(error)
             else:
-                reason = "" if found is None else f"{_reason(found[1])} Got {_shorten([*trials][found[0]])}."
+                reason = "" if found is None else f"{_reason(found[1])} Got {_shorten([*trials.values()][found[0]])}."
             backend.remember(digest, reason)
         if reason:
             raise ValueError(reason)
 
 
-def _parts(key: StructuredOutputKey) -> tuple[list[Any], dict[str, Trial]]:
-    """Return the JSON schemas of a constraint, and the other constraints in it, by their texts."""
+def _parts(key: StructuredOutputKey) -> tuple[list[Any], list[Trial]]:
+    """Return the JSON schemas of a constraint, and the other constraints in it."""
     if key[0] is StructuredOutputOptions.JSON:
-        return [_load_object(key[1])], {}
+        return [_load_object(key[1])], []
     if key[0] is StructuredOutputOptions.STRUCTURAL_TAG:
         tag = _load_object(key[1])
         if "format" in tag:
             return constraints_of(tag)
-        return [structure["schema"] for structure in tag["structures"]], {}
-    return [], {}
+        return [structure["schema"] for structure in tag["structures"]], []
+    return [], []
 
 
 def _repeating_patterns(schemas: list[Any], params: StructuredOutputsParams) -> list[str]:
@@ -392,7 +396,7 @@ def serialize_guidance_grammar(
             return "llguidance", _structural_tag_grammar(tag, params)
         case StructuredOutputOptions.CHOICE:
             # One terminal for the lexer. As rules, which the parser follows in parallel, at most 2000 are possible.
-            choices = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(spec))
+            choices = " | ".join(map(quoted, json.loads(spec)))
             return "llguidance", f"start: CHOICE\nCHOICE: {choices}"
     return "llguidance", LLMatcher.grammar_from_json_schema(_json_schema(_load_object(spec), params))
 
@@ -428,7 +432,7 @@ def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams
             trigger = next((t for t in triggers if begin.startswith(t)), None)
             if not trigger:
                 raise ValueError(f"`begin` {begin!r} does not start with any of the triggers, {shorten(triggers)}.")
-            if trigger[0] + trigger[-1] == "<>" and not _SPECIAL_TOKEN.fullmatch(trigger):
+            if trigger[0] + trigger[-1] == "<>" and not SPECIAL_TOKEN.fullmatch(trigger):
                 raise ValueError(f"the trigger {trigger!r} is not the name of a special token, such as `<tool_call>`.")
             tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=end))
     except (KeyError, TypeError, AttributeError) as error:

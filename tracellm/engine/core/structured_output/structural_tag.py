@@ -16,15 +16,19 @@ from typing import Any, get_args
 
 import msgspec
 
+from tracellm.engine.config.errors import shorten
 from tracellm.engine.core.structured_output.trial import Trial
 
-__all__ = ["MAX_TAGS", "constraints_of", "grammar_of"]
+__all__ = ["MAX_TAGS", "SPECIAL_TOKEN", "constraints_of", "grammar_of", "quoted"]
 
 MAX_TAGS = 1000
-"""Formats of a structural tag."""
+"""Largest number of formats and triggers, or of structures, in a structural tag."""
+SPECIAL_TOKEN = re.compile(r"<[^<>\[\]\s]+>")
+"""A special token in llguidance's notation."""
 _TEXT = "TEXT"
-"""Name of the rule of any text."""
-_SPECIAL_TOKEN = re.compile(r"<[^<>\[\]\s]+>")
+"""Name of the terminal that matches any text."""
+_IN_REGEX = re.compile(r"\\?(.)", re.DOTALL)
+"""A character of a regular expression, which may be escaped."""
 
 
 class _AnyText(msgspec.Struct, tag_field="type", tag="any_text"):
@@ -118,23 +122,28 @@ def grammar_of(
     return json.dumps([{"name": "structural_tag", "lark_grammar": lark}, *builder.grammars])
 
 
-def constraints_of(tag: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Trial]]:
-    """Return the JSON schemas in a structural tag with a `format`, and its other constraints, by their texts.
+def constraints_of(tag: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Trial]]:
+    """Return the JSON schemas in a structural tag with a `format`, and its other constraints.
 
     Raises:
         ValueError: a format is malformed.
     """
     schemas: list[dict[str, Any]] = []
-    others: dict[str, Trial] = {}
+    others: list[Trial] = []
     for format in _walk(_read(tag).format):
         match format:
             case _JSONSchema(json_schema=dict(schema)):
                 schemas.append(schema)
             case _Regex(pattern=text):
-                others[text] = "regex", text
+                others.append(("regex", text))
             case _Grammar(grammar=text):
-                others[text] = "grammar", text
+                others.append(("grammar", text))
     return schemas, others
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of llguidance's notation."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _read(tag: dict[str, Any]) -> _StructuralTag:
@@ -143,8 +152,8 @@ def _read(tag: dict[str, Any]) -> _StructuralTag:
     except msgspec.ValidationError as error:
         kinds = ", ".join(kind.__struct_config__.tag for kind in get_args(_Format))
         raise ValueError(f"{error}. The formats are: {kinds}.") from None
-    if sum(1 for _ in _walk(read.format)) > MAX_TAGS:
-        raise ValueError(f"it has more than {MAX_TAGS:,} formats.")
+    if sum(1 + len(getattr(format, "triggers", ())) for format in _walk(read.format)) > MAX_TAGS:
+        raise ValueError(f"it has more than {MAX_TAGS:,} formats and triggers.")
     return read
 
 
@@ -184,6 +193,7 @@ class _GrammarBuilder:
         self._json_schema = json_schema
         self._is_special = is_special
         self._numbers = itertools.count()
+        self._tag_rests: dict[int, str] = {}
 
     def expression(self, format: Any, end: str | None) -> str:
         """Return the expression of a format; an unlimited one includes the `end` of the tag around it."""
@@ -191,6 +201,8 @@ class _GrammarBuilder:
             case _AnyText():
                 return self._text_until(end)
             case _ConstString():
+                if not format.value:
+                    raise ValueError("the `value` of a `const_string` is empty.")
                 return self._text(format.value)
             case _JSONSchema():
                 if format.json_schema is False:
@@ -202,7 +214,8 @@ class _GrammarBuilder:
                 self.grammars.append({"name": name, "grammar": format.grammar})
                 return f"@{name}"
             case _Regex():
-                pattern = re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", format.pattern).replace("\n", "\\n")
+                escaped = {"/": "\\/", "\n": "\\n"}
+                pattern = _IN_REGEX.sub(lambda found: escaped.get(found[1], found[0]), format.pattern)
                 return self._rule(f"/{pattern}/", terminal=True)
             case _Sequence():
                 if any(map(_is_unlimited, format.elements[:-1])):
@@ -224,12 +237,16 @@ class _GrammarBuilder:
         return [self.expression(element, end) for element in elements]
 
     def _tag_rest(self, tag: _Tag) -> str:
-        """Return the expression of a tag after its beginning."""
-        if _is_unlimited(tag.content):
-            if not tag.end:
-                raise ValueError("a tag whose content has no end needs an `end`.")
-            return self.expression(tag.content, tag.end)
-        return f"{self.expression(tag.content, None)} {self._text(tag.end)}"
+        """Return the rule of a tag after its beginning, the same for each use."""
+        if id(tag) not in self._tag_rests:
+            if _is_unlimited(tag.content):
+                if not tag.end:
+                    raise ValueError("a tag whose content has no end needs an `end`.")
+                body = self.expression(tag.content, tag.end)
+            else:
+                body = f"{self.expression(tag.content, None)} {self._text(tag.end)}"
+            self._tag_rests[id(tag)] = self._rule(body)
+        return self._tag_rests[id(tag)]
 
     def _tags_with_separator(self, format: _TagsWithSeparator) -> str:
         tag = self._any_tag(format.tags)
@@ -240,16 +257,21 @@ class _GrammarBuilder:
         first = self._any_tag(format.tags)
         if format.at_least_one and format.stop_after_first:
             return first
-        triggered = []
-        for trigger in format.triggers:
-            tags = [tag for tag in format.tags if tag.begin.startswith(trigger)]
-            if not trigger or not tags:
-                raise ValueError(f"no tag begins with the trigger {trigger!r}.")
-            rests = " | ".join(f"{self._text(tag.begin[len(trigger) :])} {self._tag_rest(tag)}" for tag in tags)
-            triggered.append(f"{self._text_until(trigger)} {self._rule(rests)}")
+        rests: dict[str, list[str]] = {trigger: [] for trigger in format.triggers}
         for tag in format.tags:
-            if not any(map(tag.begin.startswith, format.triggers)):
-                raise ValueError(f"`begin` {tag.begin!r} does not start with any of the triggers, {format.triggers}.")
+            triggers = [trigger for trigger in format.triggers if trigger and tag.begin.startswith(trigger)]
+            if len(triggers) != 1:
+                raise ValueError(
+                    f"`begin` {shorten(tag.begin)} must start with exactly one of the triggers, "
+                    f"{shorten(format.triggers)}."
+                )
+            begin = tag.begin[len(triggers[0]) :]
+            if self._names(tag.begin) != self._names(triggers[0]) + self._names(begin):
+                raise ValueError(f"the trigger {shorten(triggers[0])} ends within a special token of {tag.begin!r}.")
+            rests[triggers[0]].append(f"{self._text(begin)} {self._tag_rest(tag)}")
+        if unused := [trigger for trigger, found in rests.items() if not found]:
+            raise ValueError(f"no tag begins with the trigger {shorten(unused[0])}.")
+        triggered = [f"{self._text_until(trigger)} {self._rule(' | '.join(found))}" for trigger, found in rests.items()]
         some, rest = self._rule(" | ".join(triggered)), self._text_until(end)
         if format.stop_after_first:
             return self._rule(f"{some} {self._text(end or '')} | {rest}")
@@ -265,20 +287,24 @@ class _GrammarBuilder:
         if not end:
             return _TEXT
         first, *rest = self._parts(end)
-        if first.startswith('"'):
-            first = self._rule(f"{_TEXT} {first}", attribute="[lazy]")
-        else:
-            first = f"{_TEXT} {first}"
-        return " ".join((first, *rest))
+        if not first.startswith('"'):
+            return " ".join((_TEXT, first, *rest))
+        if rest:
+            raise ValueError(f"{shorten(end)} has text before a special token, and cannot be found in any text.")
+        return self._rule(f"{_TEXT} {first}", attribute="[lazy]")
 
     def _text(self, text: str) -> str:
         return " ".join(self._parts(text))
 
     def _parts(self, text: str) -> list[str]:
         """Return a text as strings and special tokens."""
-        names = [name for name in _SPECIAL_TOKEN.findall(text) if self._is_special(name)]
+        names = self._names(text)
         parts = re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]
-        return [part if part in names else json.dumps(part, ensure_ascii=False) for part in parts if part]
+        return [part if part in names else quoted(part) for part in parts if part]
+
+    def _names(self, text: str) -> list[str]:
+        """Return the names of special tokens in a text."""
+        return [name for name in SPECIAL_TOKEN.findall(text) if self._is_special(name)]
 
     def _rule(self, body: str, attribute: str = "", terminal: bool = False) -> str:
         name = f"{'T' if terminal else 'r'}{next(self._numbers)}"

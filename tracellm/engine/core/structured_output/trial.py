@@ -52,7 +52,7 @@ _EXCEEDED = (-signal.SIGXCPU, -signal.SIGABRT)
 
 Notation = Literal["regex", "grammar", "grammars", "llguidance"]
 """Notation of a constraint: "grammar" is Lark's, or llama.cpp's EBNF (GBNF); "grammars" is a JSON list of grammars that
-refer to each other by `name`, each as `lark_grammar`, or as `grammar` in one of those two.
+refer to each other by `name`, each as `lark_grammar`, or as `grammar` in Lark's notation or GBNF.
 """
 Trial = tuple[Notation, str]
 """Notation of a constraint, and the constraint."""

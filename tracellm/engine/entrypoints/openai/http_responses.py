@@ -31,7 +31,7 @@ from tracellm.engine.config.errors import (
     MalformedRequestError,
     shorten,
 )
-from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse
+from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse, random_uuid
 
 __all__ = [
     "EventStream",
@@ -77,8 +77,8 @@ _DISCARD_IDLE_SECONDS = 5.0
 """Seconds to wait for each next part of a refused body."""
 _DISCARD_SECONDS = 60.0
 """Seconds to receive and discard a refused body."""
-_ITEMS_AT_ONCE = 64
-"""Length from which a list is written in parts; a position's log probabilities, one item, take some 10 µs."""
+_VALUES_AT_ONCE = 1024
+"""Values in lists that are written at once, which takes some 2 ms."""
 _DUMP_SECONDS = 0.005
 """Seconds after which other requests run while a response is written."""
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status; appears only in the access log
@@ -282,35 +282,50 @@ async def dump_json(response: BaseModel) -> bytes:
 
 
 def _json_parts(model: BaseModel) -> Iterator[bytes]:
-    """Yield the JSON of a model in parts: some items of a long list, and all that is before, between or after lists."""
+    """Yield the JSON of a model in parts; long lists in it, at any depth, are divided."""
     divided = {name: value for name, value in model if _is_divided(value)}
-    rest = model.model_copy(update=dict.fromkeys(divided)).model_dump_json(warnings=False)
+    mark = random_uuid()
+    rest = model.model_copy(update=dict.fromkeys(divided, mark)).model_dump_json(warnings=False)
     for name, value in divided.items():
-        before, rest = rest.split(f'"{name}":null', 1)
-        yield f'{before}"{name}":'.encode()
+        before, rest = rest.split(f'"{mark}"', 1)
+        yield before.encode()
         yield from _json_parts(value) if isinstance(value, BaseModel) else _list_parts(model, name, value)
     yield rest.encode()
 
 
 def _list_parts(model: BaseModel, name: str, items: list[Any]) -> Iterator[bytes]:
+    size = max(1, _VALUES_AT_ONCE // _num_values(items))
     opening = b"["
-    size = 1 if isinstance(items[0], BaseModel) else _ITEMS_AT_ONCE
-    for start in range(0, len(items), size):
+    start = 0
+    while start < len(items):
         yield opening
         opening = b","
-        if size == 1:
-            yield from _json_parts(items[start])
+        some = items[start : start + size]
+        if any(isinstance(item, BaseModel) and _is_divided(item) for item in some):
+            some = some[:1]
+            yield from _json_parts(some[0])
         else:
-            some = model.model_copy(update={name: items[start : start + size]})
-            part = some.model_dump_json(include={name})
+            part = model.model_copy(update={name: some}).model_dump_json(include={name})
             yield part[part.index("[") + 1 : -2].encode()
+        start += len(some)
     yield b"]"
 
 
 def _is_divided(value: Any) -> bool:
+    """Return whether a value is written in parts, by the first two items of each list in it."""
     if isinstance(value, BaseModel):
         return any(_is_divided(part) for _, part in value)
-    return isinstance(value, list) and (len(value) > _ITEMS_AT_ONCE or any(map(_is_divided, value)))
+    if not isinstance(value, list) or not value:
+        return False
+    return len(value) * _num_values(value) > _VALUES_AT_ONCE or any(map(_is_divided, value[:2]))
+
+
+def _num_values(items: list[Any]) -> int:
+    """Return the number of values in an item of a list, by the first two; that of a model is a guess."""
+    return max(
+        16 if isinstance(item, BaseModel) else len(item) or 1 if isinstance(item, (dict, list)) else 1
+        for item in items[:2]
+    )
 
 
 def _decrement_load(state: Any) -> None:
