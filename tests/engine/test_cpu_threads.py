@@ -75,11 +75,12 @@ def test_threads_are_only_limited(cgroups: Path, monkeypatch: pytest.MonkeyPatch
     """An engine core in the user's process computes with at most the quota, and never with more threads than torch."""
     chosen: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    limit_threads()
+    limit_threads(torch.device("cpu"))
     (cgroups / "cpu.max").write_text("200000 100000\n")
-    limit_threads()
+    limit_threads(torch.device("cpu"))
+    limit_threads(torch.device("meta"))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    limit_threads()
+    limit_threads(torch.device("cpu"))
     assert chosen == [2]
 
 

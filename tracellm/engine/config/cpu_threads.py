@@ -7,13 +7,19 @@ send tokens: without one of its own, it waits for the end of each step.
 vLLM: vllm/utils/ompmultiprocessing.py, which always reserves a core for the process of the scheduler.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracellm.engine.config.envs import cpu_num_of_reserved_cpu
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["count_threads", "limit_threads"]
 
@@ -38,12 +44,12 @@ def count_threads(num_reserved: int) -> int:
     return max(1, min(cores, _quota()) - (num_reserved if reserved is None else reserved))
 
 
-def limit_threads() -> None:
-    """Limit torch's threads in this process to its quota of cores, unless OMP_NUM_THREADS is set."""
+def limit_threads(device: torch.device) -> None:
+    """Limit torch's threads in this process to its quota of cores, for a CPU, unless OMP_NUM_THREADS is set."""
     import torch
 
     quota = _quota()
-    if "OMP_NUM_THREADS" not in os.environ and quota < torch.get_num_threads():
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and quota < torch.get_num_threads():
         torch.set_num_threads(quota)
 
 

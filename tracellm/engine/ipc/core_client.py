@@ -12,8 +12,7 @@
 With `data_parallel_size` > 1 there are several engine cores, and a `DPLBAsyncMPClient` (dp_client.py) chooses one for
 each request.
 
-tracellm's default is `InprocClient` (`VLLM_ENABLE_V1_MULTIPROCESSING=0`). vLLM since 0.11 defaults to
-`VLLM_ENABLE_V1_MULTIPROCESSING=1`, so `LLM()` uses a `SyncMPClient` there.
+The default is `VLLM_ENABLE_V1_MULTIPROCESSING=0` here, and 1 since vLLM 0.11: there `LLM()` has a `SyncMPClient`.
 
 vLLM: vllm/v1/engine/core_client.py. Left out: other load balancers than the client's own.
 """
@@ -144,8 +143,7 @@ class InprocClient(EngineCoreClient):
     """Client of an engine core in this process. Each `get_output` runs one step."""
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
-        if vllm_config.device_config.device.type == "cpu":
-            limit_threads()
+        limit_threads(vllm_config.device_config.device)
         self.engine_core = EngineCore(vllm_config, executor_class, log_stats)
 
     def get_output(self) -> EngineCoreOutputs:
