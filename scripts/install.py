@@ -28,24 +28,11 @@ VARIABLES = {
 LISTS = ("extra-index-url", "find-links", "constraint", "trusted-host")
 """Settings with several values, separated by spaces."""
 PLACES = ("extra-index-url", "find-links")
-"""Those of them that name folders, which pip skips if they do not exist."""
-IGNORED = frozenset(
-    [
-        "cache-dir",
-        "disable-pip-version-check",
-        "no-cache-dir",
-        "no-color",
-        "no-input",
-        "no-warn-script-location",
-        "progress-bar",
-        "quiet",
-        "require-virtualenv",
-        "retries",
-        "root-user-action",
-        "use-feature",
-        "verbose",
-    ]
-)
+"""Lists that may name folders; pip skips folders that do not exist."""
+IGNORED = {
+    "cache-dir", "disable-pip-version-check", "no-cache-dir", "no-color", "no-input", "no-warn-script-location",
+    "progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "use-feature", "verbose",
+}  # fmt: skip
 """Settings that do not change what is installed."""
 
 

@@ -46,10 +46,11 @@ def count_threads(num_reserved: int) -> int:
 
 def limit_threads(device: torch.device) -> None:
     """Limit torch's threads in this process to its quota of cores, for a CPU, unless OMP_NUM_THREADS is set."""
+    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return
     import torch
 
-    quota = _quota()
-    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and quota < torch.get_num_threads():
+    if (quota := _quota()) < torch.get_num_threads():
         torch.set_num_threads(quota)
 
 

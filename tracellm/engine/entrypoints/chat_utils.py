@@ -266,8 +266,9 @@ def apply_hf_chat_template(
         )
     template = chat_template or tokenizer.chat_template
     if isinstance(template, str) and not re.search(r"""(["'])developer\1""", template):  # as in vLLM 0.32
-        roles = {"developer": "system"}
-        conversation = [{**message, "role": roles.get(message["role"], message["role"])} for message in conversation]
+        conversation = [
+            {**message, "role": "system"} if message["role"] == "developer" else message for message in conversation
+        ]
     try:
         return tokenizer.apply_chat_template(
             conversation, chat_template=chat_template, tokenize=False, **template_arguments

@@ -267,7 +267,9 @@ class _GrammarBuilder:
                 )
             begin = tag.begin[len(triggers[0]) :]
             if self._names(tag.begin) != self._names(triggers[0]) + self._names(begin):
-                raise ValueError(f"the trigger {shorten(triggers[0])} ends within a special token of {tag.begin!r}.")
+                raise ValueError(
+                    f"the trigger {shorten(triggers[0])} ends within a special token of {shorten(tag.begin)}."
+                )
             rests[triggers[0]].append(f"{self._text(begin)} {self._tag_rest(tag)}")
         if unused := [trigger for trigger, found in rests.items() if not found]:
             raise ValueError(f"no tag begins with the trigger {shorten(unused[0])}.")

@@ -457,7 +457,7 @@ class ChatCompletionRequest(SamplingRequest):
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = "none"
     parallel_tool_calls: bool | None = False
     reasoning_effort: ReasoningEffort | None = None
-    """Passed to the chat template as `reasoning_effort` and `enable_thinking`, as in vLLM 0.32."""
+    """Amount of reasoning: the chat template's `reasoning_effort` and `enable_thinking`, as in vLLM 0.32."""
     include_reasoning: bool = True
     echo: bool = False
     """Begin the output with the last message if it has the role of the response."""

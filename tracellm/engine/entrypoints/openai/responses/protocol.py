@@ -105,7 +105,7 @@ class Reasoning(OpenAIBaseModel):
     """Options of the reasoning."""
 
     effort: ReasoningEffort | None = None
-    """As `reasoning_effort` of a chat."""
+    """Amount of reasoning, used like `reasoning_effort` of a chat."""
     summary: str | None = None
     """Not used: there are no summaries."""
 
