@@ -144,8 +144,7 @@ def test_a_torn_file(tmp_path: Path, share: float):
     with Recording(tmp_path, convert=False) as recording:
         for number in range(100):
             work(number)
-            recording._recorder.flush()
-            recording._recorder.write_open(least_age=0)
+            recording._recorder.write_all()
     [path] = record_files(tmp_path / "trace")
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])

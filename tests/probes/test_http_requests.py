@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
@@ -12,6 +13,8 @@ import pytest
 from tests.probes.tracing import record
 from tests.server.process import Server
 from tracellm.probes.catalog.engine.http import ENTRIES
+from tracellm.probes.catalog.engine.request import assign_request_span
+from tracellm.probes.recording import Recording
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -177,3 +180,20 @@ def test_the_requests_within_it(tmp_path: Path) -> None:
         ["0_cmpl-1-0", "1_cmpl-1-0"],
         ["cmpl-2-0", "cmpl-2-1"],
     ]
+
+
+def test_the_requests_of_the_first_http_request(tmp_path: Path) -> None:
+    """The ids are listed also if the submission is in the file before anything of the HTTP request is."""
+    from fastapi import FastAPI
+
+    app = FastAPI()
+
+    @app.get("/submit")
+    async def submit() -> None:
+        assign_request_span((None, SimpleNamespace(request_id="cmpl-0", trace_headers=None)), {})
+        recording._recorder.flush()
+
+    with Recording(tmp_path, catalog=ENTRIES) as recording:
+        asyncio.run(ask(app, "/submit", {}, leaves=False))
+    [span] = [span for span in RunFolder.open(tmp_path).trace.spans if names.HTTP_METHOD in span.attributes]
+    assert span.attributes[names.HTTP_REQUESTS] == ["cmpl-0"]

@@ -1,5 +1,6 @@
 """A killed process loses at most its last second of records."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tracellm import probe
 from tracellm.probes.record.recorder import FLUSH_SECONDS
+from tracellm.probes.recording import Recording
 from tracellm.probes.spans.converter import convert_folder
 from tracellm.trace.run_folder import RunFolder
 
@@ -87,3 +90,26 @@ def test_a_killed_process_keeps_its_ring(tmp_path: Path):
     assert there[-1] + 1 >= due
     assert there[0] > 0
     assert len(there) >= 400  # 500 spans include some of `middle`
+
+
+def test_a_written_call_has_its_callers(tmp_path: Path):
+    """A call that is written before its callers end has them: they are written as open calls, however short."""
+
+    @probe
+    def inner() -> None:
+        """End before its caller."""
+
+    @probe
+    def outer() -> None:
+        """Copy the folder as a kill would leave it."""
+        inner()
+        recording._recorder.write_all()
+        shutil.copytree(tmp_path / "run", tmp_path / "killed")
+
+    with Recording(tmp_path / "run", catalog=()) as recording:
+        outer()
+    assert convert_folder(tmp_path / "killed") == []
+    trace = RunFolder.open(tmp_path / "killed").trace
+    calls = [(depth, span.method, span.open) for depth, span in trace.walk(trace.roots[0])]
+    assert len(trace.roots) == 1
+    assert calls == [(0, "python", True), (1, "outer", True), (2, "inner", False)]

@@ -352,8 +352,7 @@ class Recording:
 
     def _flush(self) -> dict[str, Any]:
         """Write all records, in the recorder's thread, and return the stats: the process may be killed next."""
-        self._recorder.flush()
-        self._recorder.write_open(least_age=0)
+        self._recorder.write_all()
         return self._own_stats(at_rest=False)
 
     def _wall_now(self) -> int:

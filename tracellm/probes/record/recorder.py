@@ -22,6 +22,7 @@ from tracellm.probes.context.call_context import (
     RECORDING,
     SUBMITTED,
     USER_SPAN,
+    OpenCall,
     Record,
     ThreadContext,
     find_thread_context,
@@ -108,7 +109,6 @@ class Recorder:
         self._sites: set[int] = set()  # defined in this segment
         self._threads: set[int] = set()
         self._open: set[int] = set()  # calls written as under way
-        self._seen: Collection[int] = ()  # calls that were under way at the last round
         self._writing = threading.Lock()
         self._is_slow = False
         self._stopping = threading.Event()
@@ -160,9 +160,19 @@ class Recorder:
             return False
         with self._writing:
             begin = time.thread_time()
-            self._flush_all()
+            self._flush_all(len(self.buffer))
             self.seconds += time.thread_time() - begin
         return True
+
+    def write_all(self) -> None:
+        """Write the buffer, and the calls under way: each written call then has its callers."""
+        with self._writing:
+            begin = time.thread_time()
+            # Together: a call that ends between the two would be in neither.
+            count, open_calls = len(self.buffer), state.open.copy()
+            self._flush_all(count)
+            self._write_open(open_calls)
+            self.seconds += time.thread_time() - begin
 
     def stop(self, ended: int, last: Record | None) -> bool:
         """Write the rest, with the script's own record, and end the thread.
@@ -189,8 +199,7 @@ class Recorder:
     def _run(self) -> None:
         while not self._stopping.wait(FLUSH_SECONDS):
             try:
-                self.flush()
-                self.write_open()
+                self.write_all()
                 self._each_round()
             except Exception as error:  # later records can still be written
                 self._report(f"part of this run is not recorded: {type(error).__name__}: {error}")
@@ -198,11 +207,10 @@ class Recorder:
     def _finish(self, ended: int) -> None:
         self._thread.join()
         try:
-            self.flush()
-            self.write_open(least_age=0)
+            self.write_all()
             with self._writing:
                 # Other threads go on: a call that ends after this was written as an open one.
-                if refused := self._flush_all():
+                if refused := self._flush_all(len(self.buffer)):
                     self.lost += refused
                     self._report(f"{refused:,} calls are not recorded")
                 if self._file is not None:
@@ -222,9 +230,8 @@ class Recorder:
         available = self._begin + self._ring - self.calls
         return min(_MOST_AT_ONCE, available if available > 0 else self._ring)
 
-    def _flush_all(self) -> int:
-        """Write the records that are in the buffer now; return how many of them the disk refused."""
-        left = len(self.buffer)
+    def _flush_all(self, left: int) -> int:
+        """Write the first `left` records of the buffer; return how many of them the disk refused."""
         while left > 0 and (count := self._flush(min(left, self._most_at_once()))):
             left -= count
         return min(left, len(self.buffer))
@@ -304,24 +311,20 @@ class Recorder:
         self._step_sites.update(number for number, probe in probes.items() if probe.is_step)
         self._kept_sites.update(number for number, probe in probes.items() if probe.target in self._submissions)
 
-    def write_open(self, least_age: int = 1) -> None:
-        """Write the calls that were already under way at the last round, or all that are for a `least_age` of 0."""
-        open_calls = state.open.copy()  # no probed call can interrupt a dict's copy
-        lasting = {call: begun for call, begun in open_calls.items() if call in self._seen or not least_age}
-        self._seen = open_calls.keys()
+    def _write_open(self, open_calls: dict[int, OpenCall | Callable[[], Any]]) -> None:
+        """Write those calls under way that this segment does not have."""
         self._open &= open_calls.keys()
         new = []
-        for call in lasting.keys() - self._open:
-            begun = lasting[call]
+        for call in open_calls.keys() - self._open:
+            begun = open_calls[call]
             new.append((call, *begun, None) if isinstance(begun, tuple) else (call, USER_SPAN, 0, 0, 0, begun()))
         if not new:
             return
-        with self._writing:
-            if self._file is None:
-                self._file = self._rotate()
-            sites, threads = {record[1] for record in new}, {record[3] for record in new}
-            self._append_frame(self._file, sites, threads, encode(OPEN, new))
-            self._open |= {record[0] for record in new}
+        if self._file is None:
+            self._file = self._rotate()
+        sites, threads = {record[1] for record in new}, {record[3] for record in new}
+        self._append_frame(self._file, sites, threads, encode(OPEN, new))
+        self._open |= {record[0] for record in new}
 
     def _rotate(self) -> RecordFile:
         """Begin a new segment; rename the full one to the setup, or to the one before, which it replaces."""

@@ -228,7 +228,6 @@ class SpanBuilder:
         self.open: dict[int, Sequence[Any]] = {}
         self.updates = PendingUpdates()
         self.problems: list[Mistake] = []
-        self._serves_http = False
         self._submitted: dict[int, list[str]] = {}  # requests of HTTP requests under way, by their threads' numbers
         self.calls = self.capture_ns = 0
         self.first, self.offset = header.origins[-1]
@@ -242,8 +241,7 @@ class SpanBuilder:
     def define(self, sites: Iterable[tuple[int, Mapping[str, Any]]], threads: Iterable[Any]) -> None:
         """Add the definitions of a frame."""
         for number, definition in sites:
-            site = self.sites[number] = SpanSite.of(definition, self._entries, self.problems)
-            self._serves_http = self._serves_http or site.defined in _HTTP_CALLS
+            self.sites[number] = SpanSite.of(definition, self._entries, self.problems)
         for number, definition in threads:
             self.threads[number] = SpanThread.of(definition, self.header.root)
 
@@ -363,9 +361,9 @@ class SpanBuilder:
             request_id, trace_id, span_id, request_parent = facts
             if call:
                 request_parent = self.ids.span_id(call)
-                if self._serves_http and call >= self.first:
+                if thread_number and call >= self.first:
                     self.forwarded.setdefault(call, []).append((_HTTP_CALLS, {request_id: None}))
-            if self._serves_http and thread_number:  # a stream ends after the calls that could forward it
+            if thread_number:  # within an HTTP request; a stream ends after the calls that could forward it
                 self._submitted.setdefault(thread_number, []).append(request_id)
                 if len(self._submitted) > _MOST_UNDER_WAY:  # some were submitted after the end of their HTTP request
                     del self._submitted[next(iter(self._submitted))]
