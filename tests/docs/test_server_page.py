@@ -15,7 +15,9 @@ from scripts.server_tables import ENGINE
 from tests.mermaid import ParseMermaid
 from tracellm.cli.commands.serve import SERVER_DEFAULTS
 from tracellm.cli.options import engine_options
+from tracellm.engine.entrypoints.openai import http_requests, protocol, serving_engine
 from tracellm.engine.entrypoints.openai.api_server import PATHS
+from tracellm.engine.entrypoints.openai.responses import protocol as responses
 from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.texts import Language
 from tracellm.trace import names
@@ -54,6 +56,20 @@ def page(lang: Language) -> str:
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_has_the_limits_of_a_request(lang: Language) -> None:
+    """The table of limits has the numbers of the code, in its order."""
+    rows = re.findall(r"^\| .+ \| ([\d,、，；; ]+) \|$", page(lang), re.MULTILINE)
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"\d+(?:,\d{3})*", " ".join(rows))]
+    counts = [most for _, most in http_requests._MAX_COUNTS.values()]
+    messages, *items = http_requests._MAX_ITEMS.values()
+    strings = protocol._MAX_STRINGS
+    assert numbers == [
+        *(http_requests._MAX_DEPTH, *counts, http_requests._MAX_FIELDS, messages, responses._MAX_ITEMS, *items),
+        *(strings, strings, protocol._MAX_BAD_CHARACTERS, serving_engine._MAX_CHOICES, protocol.MAX_ID_LENGTH),
+    ]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
