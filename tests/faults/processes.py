@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 HANG_GUARD = 300.0
-"""Seconds after which a hanging test fails; not a measure of speed: a start compiles kernels beside other work."""
+"""Seconds after which a hanging test fails. A start may take minutes: it compiles kernels beside other work."""
 ENGINE: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
 """Sizes of an engine that starts and fills quickly."""
 
@@ -153,7 +153,8 @@ class Program:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for pid in self.session():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(HANG_GUARD)
         assert self.process.stdout is not None
         self.process.stdout.close()

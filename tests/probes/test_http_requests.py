@@ -10,10 +10,12 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.faults.processes import HANG_GUARD
 from tests.probes.tracing import record
 from tests.server.process import Server
 from tracellm.probes.catalog.engine.http import ENTRIES
 from tracellm.probes.catalog.engine.request import assign_request_span
+from tracellm.probes.record import recorder
 from tracellm.probes.recording import Recording
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
@@ -182,10 +184,11 @@ def test_the_requests_within_it(tmp_path: Path) -> None:
     ]
 
 
-def test_the_requests_of_the_first_http_request(tmp_path: Path) -> None:
-    """The ids are listed also if the submission is in the file before anything of the HTTP request is."""
+def test_the_requests_of_the_first_http_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ids are listed even if the submission is the first record of the HTTP request in the file."""
     from fastapi import FastAPI
 
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", HANG_GUARD)
     app = FastAPI()
 
     @app.get("/submit")

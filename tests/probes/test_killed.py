@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tracellm import probe
+from tracellm.probes.context.call_context import state
 from tracellm.probes.record.recorder import FLUSH_SECONDS
 from tracellm.probes.recording import Recording
 from tracellm.probes.spans.converter import convert_folder
@@ -92,16 +93,21 @@ def test_a_killed_process_keeps_its_ring(tmp_path: Path):
     assert len(there) >= 400  # 500 spans include some of `middle`
 
 
-def test_a_written_call_has_its_callers(tmp_path: Path):
-    """A call that is written before its callers end has them: they are written as open calls, however short."""
+def test_a_written_call_has_its_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A written call has its callers, which have not ended, as open calls, though a span cannot be written."""
 
     @probe
     def inner() -> None:
         """End before its caller."""
 
+    def fail() -> None:
+        """Fail as an attribute of a user's span can."""
+        raise ValueError("no such attribute")
+
     @probe
     def outer() -> None:
         """Copy the folder as a kill would leave it."""
+        monkeypatch.setitem(state.open, 1, fail)
         inner()
         recording._recorder.write_all()
         shutil.copytree(tmp_path / "run", tmp_path / "killed")

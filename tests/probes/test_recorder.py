@@ -155,6 +155,22 @@ def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert recording.stats["writer"]["lost"] == 0
 
 
+def test_rounds_go_on_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The other work of the recorder's thread is done while calls end and none can be written."""
+
+    def full(*args: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    rounds = list[int]()
+    with Recording(tmp_path, catalog=()) as recording:
+        recording._recorder._each_round = lambda: rounds.append(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            wait_until(lambda: run_steps(1) or len(rounds) > 2, "three rounds")
+    [problem] = recording.stats["problems"]
+    assert problem.startswith("the recording cannot be written")
+
+
 @pytest.mark.usefixtures("no_rounds")
 def test_a_disk_that_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """If the disk stays full, memory is bounded and lost records are counted."""
@@ -239,6 +255,24 @@ def test_a_slow_disk_does_not_hold_up_the_engine(tmp_path: Path, monkeypatch: py
         recorded_step(1)
         assert recorded_calls(tmp_path) > before + 4
     assert len(numbers(tmp_path)) == 3
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_disk_is_slow_if_records_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A fast write of calls under way does not end the slowness of a disk."""
+    pwrite = os.pwrite
+
+    def slow(descriptor: int, content: bytes, offset: int) -> int:
+        if len(content) > 3000:
+            time.sleep(2 * recorder_module._SLOW_SECONDS)
+        return pwrite(descriptor, content, offset)
+
+    with Recording(tmp_path, catalog=()) as recording:
+        monkeypatch.setattr(os, "pwrite", slow)
+        for number in range(300):
+            work(number)
+        recording._recorder.write_all()
+        assert recording._recorder._is_slow
 
 
 def test_while_nothing_is_written_calls_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -165,13 +166,17 @@ class Recorder:
         return True
 
     def write_all(self) -> None:
-        """Write the buffer, and the calls under way: each written call then has its callers."""
+        """Write the buffer, and the calls under way: written calls then have their callers of requests and steps."""
         with self._writing:
             begin = time.thread_time()
-            # Together: a call that ends between the two would be in neither.
+            # The count first: a call that ends in between is written in the next round. In the other order, it would be
+            # written as open after its record.
             count, open_calls = len(self.buffer), state.open.copy()
-            self._flush_all(count)
-            self._write_open(open_calls)
+            try:
+                if not self._flush_all(count):
+                    self._write_open(open_calls)
+            except OSError as error:
+                self._cannot_write(error)
             self.seconds += time.thread_time() - begin
 
     def stop(self, ended: int, last: Record | None) -> bool:
@@ -198,11 +203,11 @@ class Recorder:
 
     def _run(self) -> None:
         while not self._stopping.wait(FLUSH_SECONDS):
-            try:
-                self.write_all()
-                self._each_round()
-            except Exception as error:  # later records can still be written
-                self._report(f"part of this run is not recorded: {type(error).__name__}: {error}")
+            for work in (self.write_all, self._each_round):
+                try:
+                    work()
+                except Exception as error:  # later records can still be written
+                    self._report(f"part of this run is not recorded: {type(error).__name__}: {error}")
 
     def _finish(self, ended: int) -> None:
         self._thread.join()
@@ -269,7 +274,9 @@ class Recorder:
         if file is None or self._is_full():
             file = self._rotate()
         sites, threads = set(map(_site_of, records)), set(map(_thread_of, records))
-        self._append_frame(file, sites, threads, self._encoded(records))
+        frame, begin = self._encoded(records), time.monotonic()
+        self._append_frame(file, sites, threads, frame)
+        self._is_slow = time.monotonic() - begin > _SLOW_SECONDS
 
     def _is_full(self) -> bool:
         """Return whether a ring begins a new segment: after `ring` records, and after the setup."""
@@ -301,9 +308,8 @@ class Recorder:
             new_sites = [(number, define_site(site_numbered(number))) for number in sites if number >= 0]
             new_threads = [(number, define_thread(find_thread_context(number))) for number in threads]
             frames.insert(0, encode(DEFINITIONS, new_sites, new_threads))
-        before, begin = file.size, time.monotonic()
+        before = file.size
         file.append(*frames)
-        self._is_slow = time.monotonic() - begin > _SLOW_SECONDS
         self.bytes += file.size - before
         self._sites |= sites
         self._threads |= threads
@@ -312,12 +318,20 @@ class Recorder:
         self._kept_sites.update(number for number, probe in probes.items() if probe.target in self._submissions)
 
     def _write_open(self, open_calls: dict[int, OpenCall | Callable[[], Any]]) -> None:
-        """Write those calls under way that this segment does not have."""
+        """Write the calls under way that this segment does not have yet.
+
+        Raises:
+            OSError: they could not be written.
+        """
         self._open &= open_calls.keys()
         new = []
         for call in open_calls.keys() - self._open:
             begun = open_calls[call]
-            new.append((call, *begun, None) if isinstance(begun, tuple) else (call, USER_SPAN, 0, 0, 0, begun()))
+            if isinstance(begun, tuple):
+                new.append((call, *begun, None))
+            else:
+                with suppress(Exception):  # a user's attribute; the next round tries again
+                    new.append((call, USER_SPAN, 0, 0, 0, _plain_facts(begun())))
         if not new:
             return
         if self._file is None:
