@@ -18,6 +18,7 @@ from tracellm.cli.options import engine_options
 from tracellm.engine.entrypoints.openai import http_requests, protocol, serving_engine
 from tracellm.engine.entrypoints.openai.api_server import PATHS
 from tracellm.engine.entrypoints.openai.responses import protocol as responses
+from tracellm.engine.entrypoints.pooling import serving_pooling
 from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.texts import Language
 from tracellm.trace import names
@@ -68,7 +69,8 @@ def test_the_page_has_the_limits_of_a_request(lang: Language) -> None:
     strings = protocol._MAX_STRINGS
     assert numbers == [
         *(http_requests._MAX_DEPTH, *counts, http_requests._MAX_FIELDS, messages, responses._MAX_ITEMS, *items),
-        *(strings, strings, protocol._MAX_BAD_CHARACTERS, serving_engine._MAX_CHOICES, protocol.MAX_ID_LENGTH),
+        *(strings, strings, protocol._MAX_BAD_CHARACTERS, serving_engine._MAX_CHOICES),
+        *(serving_pooling._MAX_INPUTS, protocol.MAX_ID_LENGTH),
     ]
 
 

@@ -245,6 +245,9 @@ def test_schemas_of_forced_calls() -> None:
     required = RequiredToolParser(tools({"type": "string"}))
     assert NamedToolParser("f", tools()).schema == FUNCTIONS[0]["function"]["parameters"]
     assert NamedToolParser("g", tools()).schema == {"type": "object", "properties": {}}
+    [*_, named_required] = tools()
+    named_required.function.name = "required"
+    assert NamedToolParser("required", [named_required]).schema == {"type": "object", "properties": {}}
     assert required.schema["minItems"] == 1
     assert required.schema["$defs"] == {"A": {"type": "string"}}
     assert [call["properties"]["name"]["enum"] for call in required.schema["items"]["anyOf"]] == [["f"], ["g"]]

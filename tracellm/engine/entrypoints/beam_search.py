@@ -5,8 +5,9 @@
     [output] = LLM().beam_search(["The capital of France is"], BeamSearchParams(beam_width=4, max_tokens=8))
 
 The engine has no beams. `LLM.beam_search` and `OpenAIServing.beam_search` send each beam as a request for one token
-with `2 * beam_width` log probabilities; the prefix cache has the rest. A search runs for `max_tokens` steps: vLLM
-does not end it early. transformers divides a sum by the length of the output, vLLM by that of prompt and output.
+with `2 * beam_width` log probabilities; the prefix cache has the blocks of its earlier tokens. A search runs for
+`max_tokens` steps: vLLM does not end it early. transformers divides a sum by the length of the output, vLLM by that of
+prompt and output.
 
 vLLM: vllm/beam_search.py; BeamSearchParams is in vllm/sampling_params.py. Left out: LoRA.
 """
@@ -45,7 +46,7 @@ __all__ = [
 
 @dataclass
 class BeamSearchParams:
-    """Parameters of a beam search. Those of `SamplingParams` that are not here have no effect on it."""
+    """Parameters of a beam search; other fields of `SamplingParams` have no effect on it."""
 
     beam_width: int
     """Number of beams, and of outputs."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MultiModalItemTracker"]
 
-_MOST_UUID = 256
+_MAX_UUID_LENGTH = 256
 
 
 class MultiModalItemTracker:
@@ -58,9 +58,9 @@ class MultiModalItemTracker:
         if len(self.items.get(modality, ())) >= limit:
             raise InvalidRequestError(f"At most {limit} {modality}(s) may be provided in one prompt.")
         uuid = part.get("uuid")
-        if uuid is not None and not (isinstance(uuid, str) and 0 < len(uuid) <= _MOST_UUID):
+        if uuid is not None and not (isinstance(uuid, str) and 0 < len(uuid) <= _MAX_UUID_LENGTH):
             raise InvalidRequestError(
-                f"`uuid` must be a name of at most {_MOST_UUID} characters, got {str(uuid)[:60]!r}."
+                f"`uuid` must be a name of at most {_MAX_UUID_LENGTH} characters, got {str(uuid)[:60]!r}."
             )
         self.items.setdefault(modality, []).append(read(part[kind]))
         self.uuids.setdefault(modality, []).append(uuid)

@@ -32,7 +32,7 @@ class _Repeats:
 
 
 class RepeatFilter(logging.Filter):
-    """Passes the first `limit` messages of a kind in each `window`; the next one says how many were left out.
+    """Filter that passes the first `limit` messages of a kind in each `window`; the next one has the number left out.
 
     Messages of a kind have the same logger and the same beginning.
     """
@@ -67,7 +67,7 @@ class RepeatFilter(logging.Filter):
 
 
 class ShortFormatter(logging.Formatter):
-    """Cuts long messages, and the middle of long tracebacks."""
+    """Formatter that cuts long messages, and the middle of long tracebacks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # logging's name
         """Return the line of a message."""
@@ -81,12 +81,11 @@ class ShortFormatter(logging.Formatter):
         return text if len(text) <= 2 * half else f"{text[:half]}\n...\n{text[-half:]}"
 
 
-_MODULE = __name__
 LOG_CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"repeats": {"()": f"{_MODULE}.RepeatFilter"}},
-    "formatters": {"short": {"()": f"{_MODULE}.ShortFormatter", "format": "%(levelname)s: %(message)s"}},
+    "filters": {"repeats": {"()": RepeatFilter}},
+    "formatters": {"short": {"()": ShortFormatter, "format": "%(levelname)s: %(message)s"}},
     "handlers": {
         "each": {"class": "logging.StreamHandler", "formatter": "short", "stream": "ext://sys.stderr"},
         "limited": {
@@ -109,7 +108,7 @@ LOG_CONFIG: dict[str, Any] = {
 
 
 class RequestLogger:
-    """Logs each request (`--enable-log-requests`): its parameters as info, its prompt as debug."""
+    """Log of requests (`--enable-log-requests`): their parameters as info, their prompts as debug."""
 
     def __init__(self, *, max_log_len: int | None = None) -> None:
         self.max_log_len = max_log_len

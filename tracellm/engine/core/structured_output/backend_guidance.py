@@ -73,8 +73,8 @@ _TOO_COMPLEX = (
     "panic: ",
 )
 """Errors of llguidance at its limits."""
-_MAX_REMEMBERED = 1024
-"""Constraints that are not checked again."""
+_MAX_CHECKED = 1024
+"""Maximum number of constraints whose check is kept."""
 _JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 # -- following a grammar ----------------------------------------------------------------------------------------------
@@ -110,10 +110,10 @@ class GuidanceBackend(StructuredOutputBackend):
             return self._checked.get(digest)
 
     def remember(self, digest: bytes, reason: str) -> None:
-        """Keep the result of a check, and forget that of the constraint that was not used for the longest time."""
+        """Keep the result of a check; drop that of the least recently used constraint beyond `_MAX_CHECKED`."""
         with self._lock:
             self._checked[digest] = reason
-            if len(self._checked) > _MAX_REMEMBERED:
+            if len(self._checked) > _MAX_CHECKED:
                 self._checked.popitem(last=False)
 
     def compile_grammar(self, params: StructuredOutputsParams) -> GuidanceGrammar:
@@ -293,7 +293,7 @@ def _trials(
     is_bounded = (
         key[0] not in (StructuredOutputOptions.GRAMMAR, StructuredOutputOptions.STRUCTURAL_TAG)
         and params.whitespace_pattern is None
-        and has_bounded_time(one for schema in schemas for one in subschemas(schema))
+        and all(has_bounded_time(one) for schema in schemas for one in subschemas(schema))
     )
     if not is_bounded:  # a lexer gets to the patterns of a schema only after some tokens
         patterns: list[Trial] = [("regex", pattern) for pattern in _repeating_patterns(schemas, params)]
@@ -320,7 +320,9 @@ def _try(
             except TrialLimitError as error:
                 reason = str(error)
             else:
-                reason = "" if found is None else f"{_reason(found[1])} Got {_shorten([*trials.values()][found[0]])}."
+                reason = (
+                    "" if found is None else f"{_reason(found[1])} Got {shorten([*trials.values()][found[0]], 80)}."
+                )
             backend.remember(digest, reason)
         if reason:
             raise ValueError(reason)
@@ -348,7 +350,7 @@ def _repeating_patterns(schemas: list[Any], params: StructuredOutputsParams) -> 
 
 
 def _name(key: StructuredOutputKey) -> str:
-    return f"structured_outputs.{key[0]}={_shorten(key[1])}"
+    return f"structured_outputs.{key[0]}={shorten(key[1], 80)}"
 
 
 def _reason(error: str) -> str:
@@ -449,12 +451,7 @@ def _load_object(spec: str) -> dict[str, Any]:
     try:
         loaded = json.loads(spec)
     except ValueError as error:
-        raise ValueError(f"it is not JSON ({error}). Got {_shorten(spec)}.") from None
+        raise ValueError(f"it is not JSON ({error}). Got {shorten(spec, 80)}.") from None
     if not isinstance(loaded, dict):
-        raise ValueError(f"it must be a JSON object. Got {_shorten(spec)}.")
+        raise ValueError(f"it must be a JSON object. Got {shorten(spec, 80)}.")
     return loaded
-
-
-def _shorten(spec: str) -> str:
-    """Return the beginning of the specification, quoted for a message."""
-    return repr(spec if len(spec) <= 80 else spec[:77] + "...")

@@ -41,7 +41,7 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_additional_properties(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy that forbids additional properties wherever the schema has properties and leaves others open."""
+    """Return a copy in which an object with `properties` or `patternProperties` allows no others, unless stated."""
 
     def close(one: dict[str, Any]) -> None:
         if "properties" in one or "patternProperties" in one:

@@ -82,7 +82,7 @@ class StructuredOutputGrammar(ABC):
 
 
 class StructuredOutputBackend(ABC):
-    """Compiles constraints for the tokenizer of one model.
+    """Compiler of constraints for the tokenizer of one model.
 
     vLLM: vllm/v1/structured_output/backend_types.py::StructuredOutputBackend.
     """
@@ -125,7 +125,7 @@ class StructuredOutputRequest:
         except TimeoutError:
             return None
 
-    @cached_property  # read in every step, and the specification may be large
+    @cached_property  # read in each step until the grammar is compiled
     def structured_output_key(self) -> StructuredOutputKey:
         """The kind of the constraint, and its specification."""
         return get_structured_output_key(self.params)

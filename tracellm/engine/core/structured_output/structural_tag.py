@@ -292,7 +292,9 @@ class _GrammarBuilder:
         if not first.startswith('"'):
             return " ".join((_TEXT, first, *rest))
         if rest:
-            raise ValueError(f"{shorten(end)} has text before a special token, and cannot be found in any text.")
+            raise ValueError(
+                f"{shorten(end)} has text before a special token, so it cannot be a trigger or the end of free text."
+            )
         return self._rule(f"{_TEXT} {first}", attribute="[lazy]")
 
     def _text(self, text: str) -> str:

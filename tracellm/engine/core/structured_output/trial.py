@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -62,12 +62,8 @@ class TrialLimitError(ValueError):
     """A constraint takes more time or memory than the limits allow."""
 
 
-def has_bounded_time(schemas: Iterable[dict[str, Any]]) -> bool:
-    """Return whether JSON schemas, with those within them, compile in a time about proportional to their length."""
-    return all(_is_bounded(schema) for schema in schemas)
-
-
-def _is_bounded(schema: dict[str, Any]) -> bool:
+def has_bounded_time(schema: dict[str, Any]) -> bool:
+    """Return whether a JSON schema, without those within it, compiles in a time about proportional to its length."""
     keywords = schema.keys() - _ANNOTATIONS
     if keywords & _COMBINING:
         return len(keywords) == 1 and ("$ref" not in schema or bool(_DEFINITION.fullmatch(str(schema["$ref"]))))
@@ -111,7 +107,7 @@ class TrialProcess:
     """Process for trials; started with the first, and again after a trial that exceeded its limits.
 
     Args:
-        tokenizer: Arguments of `LLTokenizer`: tokenizer.json, number of logits, end-of-sequence token.
+        tokenizer: arguments of `LLTokenizer`: tokenizer.json, number of logits, end-of-sequence token.
     """
 
     def __init__(self, tokenizer: tuple[str, int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Applies the bitmask of the grammars to the logits; called by the model runner before it samples.
+"""Bitmask of the grammars, which the model runner applies to the logits before it samples.
 
 vLLM: vllm/v1/structured_output/utils.py::apply_grammar_bitmask (there a kernel of xgrammar). Left out: converting
 choices and other notations into grammars, which llguidance does.

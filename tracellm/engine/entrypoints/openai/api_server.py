@@ -143,8 +143,6 @@ async def show_available_models(raw_request: Request) -> Response:
 @router.get("/v1/models/{model_name:path}")
 async def show_model(model_name: str, raw_request: Request) -> Response:
     """Return one served model name; names may contain slashes."""
-    if not model_name:  # /v1/models/
-        return await show_available_models(raw_request)
     return await respond(raw_request, raw_request.app.state.openai_serving_models.show_model(model_name))
 
 

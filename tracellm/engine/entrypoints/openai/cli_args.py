@@ -1,7 +1,7 @@
 """Options of `tracellm serve` besides the engine's `EngineArgs`, parsed by the command line and used at startup.
 
 vLLM: vllm/entrypoints/openai/cli_args.py::FrontendArgs, with its names. Left out: LoRA, several API
-servers, parsers of users. Added: `shutdown_timeout`, `receive_timeout`, `max_request_bytes`, `on_ready`. Other
+servers, users' own parsers. Added: `shutdown_timeout`, `receive_timeout`, `max_request_bytes`, `on_ready`. Other
 defaults: `host` is 127.0.0.1, not all addresses; `allowed_origins` is empty, not all origins; of uvicorn's own messages
 only warnings are logged, besides a line for each request.
 """

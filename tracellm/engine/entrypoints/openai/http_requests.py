@@ -42,7 +42,7 @@ _MAX_COUNTS = {"opening brackets": (b"{[", 50_000), "colons": (b":", 100_000), "
 """Characters, and their maximum number. Python reads JSON in one go, and nothing else runs meanwhile: 0.1 s
 for so many lists, objects, keys or numbers, which is more than any model's request has."""
 _LONG_BODY = 1 << 16
-"""Bytes of a body from which on other requests have their turn between the parts of its parsing."""
+"""Length of a body, in bytes, from which its parsing pauses for other requests."""
 _MAX_FIELDS = 1000
 _MAX_ITEMS = {
     "messages": 10_000,
@@ -61,7 +61,7 @@ _logged_fields: set[str] = set()
 
 
 class AuthenticationMiddleware:
-    """Require `Authorization: Bearer KEY` under /v1, except for OPTIONS, which has no key."""
+    """Middleware that requires `Authorization: Bearer KEY` under /v1, except for OPTIONS, which has no key."""
 
     def __init__(self, app: ASGIApp, tokens: Sequence[str]) -> None:
         self.app = app
@@ -98,7 +98,7 @@ def _digest(token: str) -> bytes:
 
 
 class XRequestIdMiddleware:
-    """Add X-Request-Id to every response: the request's own id, or a random one."""
+    """Middleware that adds X-Request-Id to every response: the request's own id, or a random one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -178,7 +178,7 @@ async def read_body(raw_request: Request, limit: int, timeout: float) -> bytes:
                 HTTPStatus.SERVICE_UNAVAILABLE, "The server is shutting down, and did not wait for all of this request."
             ) from None
         if message["type"] == "http.disconnect":
-            raise HttpError(HTTPStatus.BAD_REQUEST, "The client went away before all of its request was here.")
+            raise HttpError(HTTPStatus.BAD_REQUEST, "The client disconnected before its request was complete.")
         chunk, more = message.get("body", b""), message.get("more_body", False)
         length += len(chunk)
         chunks.append(chunk)
@@ -227,7 +227,7 @@ async def parse_json(body: bytes) -> Any:
 
 
 async def _pause(body: bytes) -> None:
-    """Let other requests have their turn during the parsing of a long body."""
+    """Let other requests run while a long body is parsed."""
     if len(body) >= _LONG_BODY:
         await asyncio.sleep(0)
 

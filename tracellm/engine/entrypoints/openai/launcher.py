@@ -3,7 +3,7 @@
 The first SIGTERM or Ctrl-C waits for running requests; a second one aborts them. Connections on which no request
 arrives are closed.
 
-vLLM: vllm/entrypoints/launcher.py. There the first signal closes connections unless requests end within a moment.
+vLLM: vllm/entrypoints/launcher.py. There the first signal ends the engine, and running requests do not finish.
 """
 
 from __future__ import annotations
@@ -237,8 +237,9 @@ async def serve_http(
 
 
 async def _watchdog(server: Server, engine_client: AsyncLLM) -> None:
-    """Stop the server after the engine's death, unless a failed request has done so. A stream cannot: its status was
-    sent.
+    """Stop the server some seconds after the engine's death.
+
+    A failed request stops it at once, but not a stream, whose status was already sent.
 
     vLLM: vllm/entrypoints/launcher.py::watchdog_loop, which stops the server without a delay.
     """

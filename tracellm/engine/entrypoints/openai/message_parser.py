@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, ChatMessage, DeltaMessage
 from tracellm.engine.entrypoints.openai.tool_parsers import ToolParser
+from tracellm.engine.entrypoints.openai.tool_parsers.forced_tool_parser import NamedToolParser, RequiredToolParser
 from tracellm.engine.reasoning import ReasoningParser
 
 if TYPE_CHECKING:
@@ -81,11 +82,9 @@ class ParserChoice:
         if not request.tools or request.tool_choice == "none":
             return None
         if request.requires_call:
-            from tracellm.engine.entrypoints.openai.tool_parsers import forced_tool_parser as forced
-
             if request.named_tool is None:
-                return forced.RequiredToolParser(request.tools, single=request.has_single_call)
-            return forced.NamedToolParser(request.named_tool, request.tools)
+                return RequiredToolParser(request.tools, single=request.has_single_call)
+            return NamedToolParser(request.named_tool, request.tools)
         return self._tool_parser_of_model()
 
     def get_message_parser(self, request: ChatCompletionRequest, prompt: str) -> MessageParser:
@@ -111,10 +110,7 @@ class MessageParser:
         reasoning_parser: ReasoningParser | None,
         tool_parser: ToolParser | None,
     ) -> None:
-        self.include_reasoning = request.include_reasoning
-        self.is_forced = request.requires_call
-        self.is_named = request.named_tool is not None
-        self.has_single_call = request.has_single_call
+        self.request = request
         self.reasoning_parser = reasoning_parser
         self.tool_parser = tool_parser
 
@@ -122,11 +118,13 @@ class MessageParser:
         """Return the message of a complete text."""
         parser = self.reasoning_parser
         reasoning, content = (None, text) if parser is None else parser.extract_reasoning(text)
-        message = ChatMessage(role=role, content=content, reasoning=reasoning if self.include_reasoning else None)
+        message = ChatMessage(
+            role=role, content=content, reasoning=reasoning if self.request.include_reasoning else None
+        )
         if self.tool_parser is not None:
             extracted = self.tool_parser.extract_tool_calls(content or "")
-            message.tool_calls = extracted.tool_calls[:1] if self.has_single_call else extracted.tool_calls
-            if self.is_forced:
+            message.tool_calls = extracted.tool_calls[:1] if self.request.has_single_call else extracted.tool_calls
+            if self.request.requires_call:
                 message.content = extracted.content or ""
             elif content is not None:
                 message.content = extracted.content
@@ -153,10 +151,10 @@ class MessageParser:
             delta = DeltaMessage(content=content) if content else None
         elif content or finished:
             delta = self.tool_parser.extract_tool_calls_streaming(content, finished=finished)
-            if delta is not None and delta.tool_calls and self.has_single_call:
+            if delta is not None and delta.tool_calls and self.request.has_single_call:
                 delta.tool_calls = [call for call in delta.tool_calls if call.index == 0]
                 delta = delta if delta.tool_calls or delta.content else None
-        if reasoning and self.include_reasoning:
+        if reasoning and self.request.include_reasoning:
             delta = DeltaMessage() if delta is None else delta
             delta.reasoning = delta.reasoning_content = reasoning
         return delta
@@ -168,4 +166,4 @@ class MessageParser:
         OpenAI's API. An output that was cut off has its own reason, whatever it calls.
         """
         called = self.tool_parser is not None and self.tool_parser.num_completed > 0
-        return "tool_calls" if reason == "stop" and called and not self.is_named else reason
+        return "tool_calls" if reason == "stop" and called and self.request.named_tool is None else reason

@@ -24,6 +24,7 @@ from tracellm.engine.frontend.logprobs import Logprob
 from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
 __all__ = [
+    "INT64_LIMIT",
     "MAX_ID_LENGTH",
     "ChatCompletionLogProb",
     "ChatCompletionLogProbs",
@@ -63,9 +64,9 @@ _MAX_STRINGS = 1024
 """Maximum number of `stop` strings or `bad_words`; each is matched at every token."""
 _MAX_BAD_CHARACTERS = 16_384
 """Maximum characters of all `bad_words`, which are tokenized while other requests wait."""
-_INT64_LIMIT = 2**63
+INT64_LIMIT = 2**63
 _FORMATS = ("structural_tag", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
-"""Fields of which each is a constraint."""
+"""Fields that are a constraint each."""
 
 
 class _FailFast(FailFast):
@@ -231,7 +232,7 @@ class SamplingRequest(OpenAIBaseModel):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     n: int | None = 1
-    seed: int | None = Field(None, ge=-_INT64_LIMIT, le=_INT64_LIMIT - 1)
+    seed: int | None = Field(None, ge=-INT64_LIMIT, le=INT64_LIMIT - 1)
     stop: str | Items[str] | None = None
     stop_token_ids: Items[int] | None = None
     stream: bool | None = False
@@ -250,7 +251,7 @@ class SamplingRequest(OpenAIBaseModel):
     bad_words: Items[str] = Field(default_factory=list)
     prompt_logprobs: int | None = None
     user: str | None = None
-    priority: int = Field(0, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
+    priority: int = Field(0, ge=-INT64_LIMIT, lt=INT64_LIMIT)
     request_id: str = Field(default_factory=random_uuid, max_length=MAX_ID_LENGTH)
     return_tokens_as_token_ids: bool | None = None
     """Return tokens beside log probabilities as `token_id:17`, not as text."""
@@ -348,7 +349,9 @@ class SamplingRequest(OpenAIBaseModel):
         if self.response_format is not None:
             for name, value in self.response_format.constraint().items():
                 if name in constraints:
-                    raise InvalidRequestError("`response_format` and another field ask for a form: keep one of them.")
+                    raise InvalidRequestError(
+                        "`response_format` and another field both constrain the output: keep one of them."
+                    )
                 constraints[name] = value
         if not constraints:
             return params
@@ -666,12 +669,9 @@ def check_prompts(value: Any) -> Any:
     Raises:
         ValueError: They have none of the accepted forms.
     """
-    if value is None or isinstance(value, str) or value == []:
+    if value is None or isinstance(value, str) or _is_token_ids(value):
         return value
-    is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if value and (is_texts or _is_token_ids(value)):
-        return value
-    if value and isinstance(value, list) and all(_is_token_ids(item) for item in value):
+    if isinstance(value, list) and (all(isinstance(item, str) for item in value) or all(map(_is_token_ids, value))):
         return value
     raise ValueError("must be a text, a list of texts, a list of token ids, or a list of such lists, none empty.")
 
@@ -689,9 +689,9 @@ class CompletionRequest(SamplingRequest):
     add_special_tokens: bool = True
     prompt_embeds: Any = None
 
-    @field_validator("prompt", mode="wrap")
+    @field_validator("prompt", mode="plain")
     @classmethod
-    def _check_prompt(cls, value: Any, handler: Any) -> Any:
+    def _check_prompt(cls, value: Any) -> Any:
         return check_prompts(value)
 
     @model_validator(mode="after")

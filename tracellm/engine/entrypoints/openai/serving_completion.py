@@ -82,11 +82,10 @@ class OpenAIServingCompletion(OpenAIServing):
                 generate_arguments = await self._process_inputs(request_id_item, engine_prompt, params, **options)
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
-        except ValueError as error:
-            return self._error_response(error, request)
-        if request.stream and not request.use_beam_search:
-            return self.completion_stream_generator(request, engine_prompts, result_generator, request_id, tokenizer)
-        try:
+            if request.stream and not request.use_beam_search:
+                return self.completion_stream_generator(
+                    request, engine_prompts, result_generator, request_id, tokenizer
+                )
             results = {index: result async for index, result in result_generator}
         except ValueError as error:
             return self._error_response(error, request)

@@ -56,7 +56,7 @@ __all__ = ["OpenAIServing", "clamp_prompt_logprobs", "decoded_token", "finite_lo
 _MAX_CHOICES = 1024
 """Maximum number of outputs of one HTTP request."""
 _MIN_LOGPROB = -9999.0  # replaces minus infinity, which JSON lacks, as in OpenAI's API
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 class OpenAIServing:
@@ -346,7 +346,7 @@ class OpenAIServing:
         vLLM passes it on only under --otlp-traces-endpoint.
         """
         traceparent = headers.get("traceparent", "")
-        if not _TRACEPARENT.fullmatch(traceparent) or traceparent.startswith("ff"):
+        if not _TRACEPARENT.fullmatch(traceparent):
             return None
         trace_headers = {"traceparent": traceparent}
         if tracestate := headers.get("tracestate"):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SkipValidation, field_validator
 
 from tracellm.engine.entrypoints.openai.protocol import (
+    INT64_LIMIT,
     MAX_ID_LENGTH,
     Items,
     OpenAIBaseModel,
@@ -46,8 +47,6 @@ __all__ = [
 EmbedDType = Literal["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"]
 Endianness = Literal["native", "big", "little"]
 
-_INT64_LIMIT = 2**63
-
 
 class _PoolingFields(OpenAIBaseModel):
     """Fields of all requests."""
@@ -56,7 +55,7 @@ class _PoolingFields(OpenAIBaseModel):
     """Served model name; None for the only model."""
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
     """Number of tokens to keep: the first of a text, the last of token ids; -1 is the model's length."""
-    priority: int = Field(0, ge=-_INT64_LIMIT, lt=_INT64_LIMIT)
+    priority: int = Field(0, ge=-INT64_LIMIT, lt=INT64_LIMIT)
 
 
 class _EmbeddingFields(_PoolingFields):
@@ -85,9 +84,9 @@ class EmbeddingCompletionRequest(_EmbeddingFields):
     input: str | Items[str] | Items[int] | Items[Items[int]]
     add_special_tokens: bool = True
 
-    @field_validator("input", mode="wrap")
+    @field_validator("input", mode="plain")
     @classmethod
-    def _check_input(cls, value: Any, handler: Any) -> Any:
+    def _check_input(cls, value: Any) -> Any:
         return check_prompts(value)
 
     @property

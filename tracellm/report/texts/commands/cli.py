@@ -166,8 +166,8 @@ Examples:
     "serve.help.api_key": "API key that requests must have. Repeatable. Default: VLLM_API_KEY, or no key",
     "serve.help.served_model_name": "Name of the model in requests. Repeatable.",
     "serve.help.allowed_origins": "Website whose scripts may send requests (CORS), or *. Repeatable, or a JSON list.",
-    "serve.help.uvicorn_log_level": "Log level of uvicorn: debug, info, warning, error or critical. Default: warnings, "
-    "and a line for each request",
+    "serve.help.uvicorn_log_level": "Log level of uvicorn: trace, debug, info, warning, error or critical. Default: "
+    "warnings, and a line for each request",
     "serve.help.disable_uvicorn_access_log": "Do not log a line for each request.",
     "serve.help.enable_log_requests": "Log the parameters of each request; with --uvicorn-log-level debug the prompt.",
     "serve.help.max_log_len": "Maximum number of characters or token ids of a logged prompt.",
@@ -426,7 +426,7 @@ MODEL 是目录或 hub id。默认使用内置模型。收到 SIGTERM 或 Ctrl-C
     "serve.help.api_key": "请求必须携带的 API key。可重复。默认取自 VLLM_API_KEY，没有则不检查",
     "serve.help.served_model_name": "请求中使用的模型名。可重复。",
     "serve.help.allowed_origins": "允许哪些网站的脚本发送请求（CORS），* 表示全部。可重复，也可以是 JSON 列表。",
-    "serve.help.uvicorn_log_level": "uvicorn 的日志级别：debug、info、warning、error 或 critical。"
+    "serve.help.uvicorn_log_level": "uvicorn 的日志级别：trace、debug、info、warning、error 或 critical。"
     "默认：警告，以及每个请求一行",
     "serve.help.disable_uvicorn_access_log": "不为每个请求写一行日志。",
     "serve.help.enable_log_requests": "记录每个请求的参数；加 --uvicorn-log-level debug 时还记录提示词。",

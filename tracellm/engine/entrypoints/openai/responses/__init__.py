@@ -2,9 +2,9 @@
 
 `serving.py` answers the requests:
 
-1. `utils.py` makes a conversation of the request's input and of a stored response, and `protocol.py` a chat request of
-   both. From there to the engine the way is that of a chat request.
-2. `context.py` gathers the output: its items, its token counts, its status.
+1. `utils.py` makes a conversation from the request's input and a stored response; `protocol.py` makes a chat request
+   from it, which is handled like any other.
+2. `context.py` collects the output: its items, its token counts, its status.
 3. `streaming_events.py` makes the events of a stream; `store.py` keeps responses for later requests.
 
 vLLM: vllm/entrypoints/openai/serving_responses.py; later versions: vllm/entrypoints/openai/responses/.

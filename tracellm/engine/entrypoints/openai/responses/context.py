@@ -1,7 +1,7 @@
 """`SimpleContext`: the output of one response, from the engine's outputs to items, token counts and a status.
 
-`OpenAIServingResponses` passes it each `RequestOutput`, then asks for the items of a complete text, or has them from
-the stream's events.
+`OpenAIServingResponses` passes it each `RequestOutput`. It makes the items of a complete text; those of a stream are
+made by `StreamingEventProcessor`.
 
 vLLM: vllm/entrypoints/context.py::SimpleContext, and `_make_response_output_items` of `OpenAIServingResponses`.
 """

@@ -177,19 +177,18 @@ class ResponsesRequest(OpenAIBaseModel):
             raise ValueError("background can only be used when `store` is true")
         return data
 
-    @field_validator("input", mode="wrap")
+    @field_validator("input", mode="plain")
     @classmethod
-    def _check_input(cls, value: Any, handler: Any) -> Any:
-        """Validate without `handler`, which reports an error for each type."""
+    def _check_input(cls, value: Any) -> Any:
         if isinstance(value, list) and len(value) > _MAX_ITEMS:
             raise ValueError(f"may hold at most {_MAX_ITEMS} items")
         if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
             return value
         raise ValueError("Input should be a valid string or a list of items, which are JSON objects")
 
-    @field_validator("tool_choice", mode="wrap")
+    @field_validator("tool_choice", mode="plain")
     @classmethod
-    def _check_tool_choice(cls, value: Any, handler: Any) -> Any:
+    def _check_tool_choice(cls, value: Any) -> Any:
         if isinstance(value, str) and value in _CHOICES:
             return value
         if not isinstance(value, dict):

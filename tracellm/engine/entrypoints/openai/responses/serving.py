@@ -60,7 +60,7 @@ ResultGenerator = AsyncGenerator[RequestOutput, None]
 
 @dataclass
 class _Work:
-    """A request on its way: what all of its generators need."""
+    """State of one request, shared by its generators."""
 
     request: ResponsesRequest
     chat_request: ChatCompletionRequest

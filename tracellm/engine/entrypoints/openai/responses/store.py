@@ -2,7 +2,8 @@
 
 `OpenAIServingResponses` keeps responses here if VLLM_ENABLE_RESPONSES_API_STORE is 1: for `previous_response_id`, for
 retrieval, and those in the background for cancelling. The store has at most `MAX_RESPONSES` responses and `MAX_SIZE`
-characters in their conversations, outputs and events; for a new one the oldest leave, except those that are not done.
+characters in their conversations, outputs and events. For a new one the oldest are removed, except those that are not
+done.
 
 vLLM: `response_store`, `msg_store`, `event_store` and `background_tasks` of `OpenAIServingResponses`, which have no
 bounds.
@@ -43,13 +44,13 @@ class StoredResponse:
         return self.response.status not in ("queued", "in_progress")
 
     def add_event(self, event: str) -> None:
-        """Add an event of the stream, and wake those who read it."""
+        """Add an event of the stream, and wake its readers."""
         assert self.events is not None
         self.events.append(event)
         self.wake()
 
     def wake(self) -> None:
-        """Wake those who read the stream: it has grown, or has ended."""
+        """Wake the readers of the stream: it has grown, or has ended."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

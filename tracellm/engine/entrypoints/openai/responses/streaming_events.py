@@ -158,5 +158,4 @@ class StreamingEventProcessor:
 
 def _without_bytes(token: ChatCompletionLogProbsContent) -> dict[str, Any]:
     """Return the log probabilities of a token as in the delta of a text."""
-    top = [{"token": other.token, "logprob": other.logprob} for other in token.top_logprobs]
-    return {"token": token.token, "logprob": token.logprob, "top_logprobs": top}
+    return token.model_dump(exclude={"bytes": True, "top_logprobs": {"__all__": {"bytes"}}})

@@ -25,9 +25,9 @@ Message = dict[str, Any]
 def construct_input_messages(request_input: str | Sequence[dict[str, Any]]) -> list[Message]:
     """Return the messages of a request's input: those of a user's text, or of a list of items.
 
-    Items are messages with text or a list of `input_text`, `output_text` and `input_image` parts, `function_call`,
-    `function_call_output` and `reasoning`. Calls become an assistant's `tool_calls`, their outputs messages of the role
-    `tool`.
+    Items are messages with text or a list of `input_text`, `output_text`, `input_image` and `input_audio` parts,
+    `function_call`, `function_call_output` and `reasoning`. Calls become an assistant's `tool_calls`, their outputs
+    messages of the role `tool`.
 
     Raises:
         InvalidRequestError: Names the invalid item.
@@ -43,7 +43,7 @@ def construct_input_messages(request_input: str | Sequence[dict[str, Any]]) -> l
 def construct_output_messages(output: Sequence[ResponseOutputItem]) -> list[Message]:
     """Return the messages of a response's output, for the next request. Reasoning is left out, as in vLLM.
 
-    vLLM leaves out the calls, too; without them the model sees an output of a call that it did not make.
+    vLLM leaves out the calls, too; the prompt then has an output without its call.
     """
     unused: Any = {"content": {"__all__": {"logprobs"}}}
     items = [item.model_dump(exclude_none=True, exclude=unused) for item in output if item.type != "reasoning"]
@@ -51,7 +51,7 @@ def construct_output_messages(output: Sequence[ResponseOutputItem]) -> list[Mess
 
 
 def _add(messages: list[Message], new: Message) -> None:
-    """Add a message; the assistant's last one takes in a part that it does not have, and calls."""
+    """Append a message, or merge it into the assistant's last one: its calls, or a part that is missing there."""
     last = messages[-1] if messages else {}
     if last.get("role") == new["role"] == "assistant":
         if "tool_calls" in new:

@@ -35,8 +35,8 @@ class OpenAIServingTokenization(OpenAIServing):
         self, request: TokenizeRequest, raw_request: Request | None = None
     ) -> TokenizeResponse | ErrorResponse:
         """Tokenize a text or a conversation, also one that is too long for the model."""
-        if (error_response := await self._check_model(request.model)) is not None:
-            return error_response
+        if (model_error := await self._check_model(request.model)) is not None:
+            return model_error
         try:
             tokenizer = await self.engine_client.get_tokenizer()
             if isinstance(request, TokenizeChatRequest):
@@ -60,8 +60,8 @@ class OpenAIServingTokenization(OpenAIServing):
         self, request: DetokenizeRequest, raw_request: Request | None = None
     ) -> DetokenizeResponse | ErrorResponse:
         """Return the text of token ids. Ids that are not in the vocabulary have none."""
-        if (error_response := await self._check_model(request.model)) is not None:
-            return error_response
+        if (model_error := await self._check_model(request.model)) is not None:
+            return model_error
         try:
             tokenizer = await self.engine_client.get_tokenizer()
             return DetokenizeResponse(prompt=tokenizer.decode(request.tokens))
@@ -74,6 +74,6 @@ class OpenAIServingTokenization(OpenAIServing):
 
 
 def _texts(tokenizer: PreTrainedTokenizerFast, token_ids: Sequence[int]) -> list[str]:
-    """Return the tokens as the vocabulary has them."""
+    """Return the tokens as in the vocabulary; `convert_ids_to_tokens` would load transformers for the bundled model."""
     backend = tokenizer.backend_tokenizer
     return [backend.id_to_token(token_id) for token_id in token_ids]

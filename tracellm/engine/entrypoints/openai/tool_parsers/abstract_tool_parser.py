@@ -208,7 +208,7 @@ class ToolParser(ABC):
         self._calls.setdefault(len(self._names) - 1, _NewPart()).arguments.append(text)
 
     def _end_call(self) -> None:
-        """Note that the last call is complete."""
+        """Count the last call as complete."""
         self.num_completed += 1
         self.reader.mark = None
 

@@ -11,7 +11,7 @@ from typing import Any
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest
 from tracellm.engine.entrypoints.openai.tool_parsers.abstract_tool_parser import ToolParser
 from tracellm.engine.entrypoints.openai.tool_parsers.text_reader import MalformedError, Reading
-from tracellm.engine.entrypoints.openai.tool_parsers.utils import get_json_schema_from_tools
+from tracellm.engine.entrypoints.openai.tool_parsers.utils import get_json_schema_from_tools, parameters_of
 from tracellm.engine.entrypoints.openai.tool_protocol import ChatCompletionToolsParam
 
 __all__ = ["NamedToolParser", "RequiredToolParser"]
@@ -48,7 +48,7 @@ class RequiredToolParser(_ForcedToolParser):
         Raises:
             InvalidRequestError: The tools contradict each other.
         """
-        schema = get_json_schema_from_tools("required", self.tools)
+        schema = get_json_schema_from_tools(self.tools)
         return schema | {"maxItems": 1} if self.single else schema
 
     def _read(self) -> Reading[None]:
@@ -72,7 +72,7 @@ class NamedToolParser(_ForcedToolParser):
     @property
     def schema(self) -> dict[str, Any]:
         """JSON schema of the arguments."""
-        return get_json_schema_from_tools(self.name, self.tools)
+        return next(parameters_of(tool) for tool in self.tools if tool.function.name == self.name)
 
     def _read(self) -> Reading[None]:
         reader = self.reader

@@ -1,6 +1,6 @@
 """`ToolParserManager`: the tool parsers by the names of `--tool-call-parser`.
 
-vLLM: vllm/entrypoints/openai/tool_parsers/abstract_tool_parser.py::ToolParserManager. Left out: parsers of users.
+vLLM: vllm/entrypoints/openai/tool_parsers/abstract_tool_parser.py::ToolParserManager. Left out: users' own parsers.
 """
 
 from __future__ import annotations
