@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from scripts.server_tables import ENGINE, table
-from tracellm.cli.app import LazyGroup
+from tracellm.cli.app import cli
 from tracellm.cli.options import EngineCommand
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.sample.sampling_params import SamplingParams
@@ -93,8 +93,7 @@ def blocks(lang: Language) -> dict[str, str]:
 def _help_of_commands(lang: Language) -> Iterator[str]:
     """Yield a section for each command, without the engine's settings, which docs/settings.md lists."""
     settings = text(lang, "serve.help.engine")
-    root = LazyGroup("tracellm", help="cli.help")
-    for command, context in _commands(root, click.Context(root, info_name="tracellm", obj=lang)):
+    for command, context in _commands(cli, click.Context(cli, info_name="tracellm", obj=lang)):
         context.terminal_width = context.max_content_width = _WIDTH
         with context:
             shown = command.get_help(context)

@@ -61,8 +61,8 @@ def test_variables_that_cannot_be_used_are_problems():
     assert wanted is not None
     assert (wanted.traces, wanted.queue) == (None, 2048)
     assert wanted.problems == (
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json: http/protobuf and grpc are known",
-        "OTEL_BSP_MAX_QUEUE_SIZE=many is no number above 0: 2048 is used",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json is not supported: use http/protobuf or grpc",
+        "OTEL_BSP_MAX_QUEUE_SIZE=many is not a positive number; 2048 is used",
     )
 
 
@@ -71,7 +71,7 @@ def test_an_address_that_is_none_is_a_problem():
     wanted = settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"})
     assert wanted is not None
     assert (wanted.traces, wanted.metrics) == (None, None)
-    assert wanted.problems == ("OTEL_EXPORTER_OTLP_ENDPOINT is no address: Invalid IPv6 URL",)
+    assert wanted.problems == ("OTEL_EXPORTER_OTLP_ENDPOINT is not a valid address: Invalid IPv6 URL",)
 
 
 def test_at_least_one_span_is_sent_at_a_time():

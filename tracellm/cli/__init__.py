@@ -1,4 +1,4 @@
-"""The command: `tracellm run | serve | show | report | diff | check | export | doctor | bench`, at a terminal.
+"""The command `tracellm` at a terminal: `run`, `serve`, `show`, `report` and others, a module each in `commands/`.
 
 `app` imports a command's module from `commands/`, which has its options; `options`, `folders`,
 `reports`, `errors`, `stdout` and `signals` are shared by several commands.

@@ -73,7 +73,7 @@ class LazyGroup(Group):
 
 @click.group(cls=LazyGroup, help="cli.help", context_settings={"max_content_width": 100})
 @click.version_option(__version__, message="%(prog)s %(version)s", help="cli.help.version", cls=Option)
-def _tracellm() -> None:
+def cli() -> None:
     pass
 
 
@@ -85,12 +85,17 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
         SystemExit: help or the version was printed (0), or the arguments are wrong (2).
     """
     try:
-        job = _tracellm.main(list(arguments), prog_name="tracellm", standalone_mode=False, obj=lang)
+        job = cli.main(list(arguments), prog_name="tracellm", standalone_mode=False, obj=lang)
+    except click.UsageError as error:
+        command = "tracellm"
+        if error.ctx is not None:
+            command = error.ctx.command_path
+            click.echo(error.ctx.get_usage(), err=True)
+        click.echo(f"Error: {error.format_message()}", err=True)
+        click.echo(text(lang, "cli.error.see_help", command=command), err=True)
+        raise SystemExit(error.exit_code) from None
     except click.ClickException as error:
         error.show()
-        if isinstance(error, click.UsageError):
-            command = error.ctx.command_path if error.ctx is not None else "tracellm"
-            click.echo(text(lang, "cli.error.see_help", command=command), err=True)
         raise SystemExit(error.exit_code) from None
     if callable(job):
         return job

@@ -11,7 +11,7 @@ Each package or module imports only from those above it in this list:
 - `propagation/`: threads and processes that a recorded call starts;
 - `otel/`: OpenTelemetry in the recorded program; `export/`: sending spans to a collector;
 - `recording.py`: `Recording`, which uses all of these; `decorator.py`: `@tracellm.probe`, for a user's own functions;
-  `join.py`: how child processes join a recording.
+  `join.py`: how child processes join a recording; `overhead.py`: the cost of a recording.
 """
 
 from tracellm.probes.decorator import probe

@@ -14,8 +14,10 @@ from tracellm.probes.wrapping.wrapper import wrap
 
 __all__ = ["call_cost", "combined_stats", "writer_cost"]
 
+_CALLS, _REPEATS = 500, 5
 
-def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
+
+def _seconds_per_call() -> float:
     """Measure the seconds that a probe adds to a call, with a function of two numbers."""
 
     def bare(first: int, second: int) -> int:
@@ -25,17 +27,17 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
     probed = wrap(bare, Probe(method="bare", level="request", capture=capture))
     costs = []
     before = state.append, state.clock
-    for _ in range(repeats):
+    for _ in range(_REPEATS):
         times = []
         for function in (bare, probed):
             records: list[Any] = []
             state.append, state.clock = records.append, time.perf_counter_ns
             start = time.thread_time_ns()
-            for _ in range(calls):
+            for _ in range(_CALLS):
                 function(1, 2)
             times.append(time.thread_time_ns() - start)
             state.append, state.clock = before
-        costs.append(max(0, times[1] - times[0]) / calls / 1e9)
+        costs.append(max(0, times[1] - times[0]) / _CALLS / 1e9)
     return statistics.median(costs)
 
 

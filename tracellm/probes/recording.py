@@ -181,6 +181,8 @@ class Recording:
             self._installation.stop()
             atexit.unregister(self.stop)
             self._recorder.abandon()
+            if self._status is not None:
+                self._status.remove()
             self._unlock()
             if self._others is not None:
                 self._others.clean()
@@ -209,7 +211,7 @@ class Recording:
             without_probes(error)
         failed = None if error is None or is_an_end(error) else remember(error)
         state.open.pop(self._root, None)
-        is_idle = self._status is not None and self._status.is_idle
+        is_idle = self._status is not None and self._status.is_idle and self._recorder.is_idle
         others, problems = self._others.end() if self._others is not None else ([], [])
         is_written = self._recorder.stop(ended, self._script_record(ended, failed))
         state.append = None  # a write that was under way may have set it

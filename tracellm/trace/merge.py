@@ -132,7 +132,7 @@ def _by_seniority(processes: Sequence[Process]) -> list[Process]:
 
 
 def _clock_offset(process: Process) -> int | None:
-    """Wall clock minus monotonic clock, as this process read them; None if not recorded."""
+    """Return the wall clock minus the monotonic clock, as this process read them; None if not recorded."""
     wall, monotonic = _integer(process, names.CLOCK_WALL), _integer(process, names.CLOCK_MONOTONIC)
     return None if wall is None or monotonic is None else wall - monotonic
 

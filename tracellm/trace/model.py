@@ -163,7 +163,7 @@ class Trace:
     def roots(self) -> list[Span]:
         """Spans without a parent in this trace, ordered by start; also those whose parent was lost."""
         here = self.by_id
-        return [span for span in self.spans if span.parent_span_id is None or span.parent_span_id not in here]
+        return [span for span in self.spans if span.parent_span_id not in here]
 
     @cached_property
     def messages(self) -> list[Message]:

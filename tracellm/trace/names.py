@@ -204,7 +204,7 @@ REQUEST_PARAMS = _define(
 REQUEST_TEXT_PARAMS = _define(
     "tracellm.request.text_params",
     "str[]",
-    "sampling parameters with texts as values: stop, bad_words, structured_outputs",
+    "sampling parameters with texts as values: stop, bad_words, structured_outputs, extra_args",
     private=True,
 )
 REQUEST_ITEMS = _define(
@@ -221,7 +221,7 @@ REQUEST_PICTURES = _define(
     private=True,
 )
 REQUEST_STEPS = _define("tracellm.request.steps", "int", "number of engine steps that scheduled the request")
-GEN_AI_OPERATION = _define("gen_ai.operation.name", "str", "text_completion or chat")
+GEN_AI_OPERATION = _define("gen_ai.operation.name", "str", "chat, text_completion or embeddings")
 GEN_AI_MODEL = _define("gen_ai.request.model", "str", "requested model")
 GEN_AI_RESPONSE_ID = _define("gen_ai.response.id", "str", "same as tracellm.request.id, under OpenTelemetry's name")
 GEN_AI_MAX_TOKENS = _define("gen_ai.request.max_tokens", "int", "limit of generated tokens")

@@ -1,7 +1,7 @@
 """The KV cache block by block, replayed from a run's recorded steps.
 
 A recorded step lists the blocks that each request got. What follows from that is found here: each request's block
-table, the blocks that hold a full hashed piece of a prompt or an output, those that are evicted, and those given back.
+table, the blocks that hold a full hashed piece of a prompt or an output, those that are evicted, and those released.
 
 vLLM: vllm/v1/core/block_pool.py, vllm/v1/core/kv_cache_manager.py.
 """
@@ -26,7 +26,7 @@ class CachedBlock(msgspec.Struct, frozen=True, gc=False):
 class BlockChanges(msgspec.Struct, frozen=True, gc=False):
     """Changes of the KV cache in one step, in this order.
 
-    `released` requests gave their blocks back. `evicted` blocks were cached, free, and got new owners. `cached` blocks
+    `released` requests lost their blocks. `evicted` blocks were cached, free, and got new owners. `cached` blocks
     became full, so the prefix cache can find them. `consistent` is whether the replay agrees with the recorded
     number of free blocks.
     """
@@ -41,7 +41,7 @@ class BlockReplay:
     """Block tables and cached blocks of one engine; `apply` moves them to the next step.
 
     `tables` and `cached` are those after the step's scheduling. A request that finishes in the step still has its
-    blocks then, as in the scheduler, and gives them back before the next step.
+    blocks then, as in the scheduler, and releases them before the next step.
 
     Args:
         block_size: tokens that a block holds.
@@ -77,7 +77,7 @@ class BlockReplay:
         )
 
     def _release(self, request_ids: Iterable[str]) -> tuple[str, ...]:
-        """Give back the blocks of those requests that have any, and return these."""
+        """Release the blocks of these requests, and return the requests that had any."""
         had_blocks = tuple(request_id for request_id in dict.fromkeys(request_ids) if request_id in self.tables)
         for request_id in had_blocks:
             del self.tables[request_id]

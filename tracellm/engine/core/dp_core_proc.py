@@ -75,8 +75,8 @@ class DPEngineCoreProc(EngineCoreProc):
         if request_wave > self.current_wave:
             self.current_wave = request_wave
         elif request_wave < self.current_wave and not self.engines_running:
-            self.engines_running = True
             self.output_queue.put_nowait((-1, EngineCoreOutputs(start_wave=self.current_wave)))
+        self.engines_running = True  # also for a request that is aborted before its first step; vLLM forgets that
         super().add_request(request)
 
     def _handle_client_request(self, request_type: EngineCoreRequestType, request: Any) -> None:

@@ -62,7 +62,7 @@ class EncoderCacheManager:
         if num_tokens > encoder_compute_budget:
             return False
         num_tokens += num_tokens_to_schedule
-        if num_tokens > max(self.num_free_slots, self.num_freeable_slots):
+        if num_tokens > self.num_freeable_slots:
             return False
         while num_tokens > self.num_free_slots:
             mm_hash, num_evicted_tokens = self.freeable.popitem(last=False)
@@ -94,7 +94,7 @@ class EncoderCacheManager:
         return True
 
     def get_cached_input_ids(self, request: Request) -> set[int]:
-        """Return the indices of the request's items that are cached, for whichever request."""
+        """Return the indices of the request's items that are cached, for any request."""
         return {index for index, feature in enumerate(request.mm_features) if feature.identifier in self.cached}
 
     def free_encoder_input(self, request: Request, input_id: int) -> None:

@@ -158,7 +158,7 @@ class LLM(BeamSearchMethods, PoolingMethods):
         return self.llm_engine.get_tokenizer()
 
     def reset_prefix_cache(self) -> bool:
-        """Clear the prefix cache. Returns False, and does nothing, while requests hold blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         return self.llm_engine.reset_prefix_cache()
 
     def get_default_sampling_params(self) -> SamplingParams:

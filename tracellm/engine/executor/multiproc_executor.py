@@ -64,7 +64,7 @@ _POLL_INTERVAL = 0.2
 
 @dataclass(frozen=True)
 class WorkerProcHandle:
-    """One worker as the executor has it."""
+    """The executor's handle of one worker."""
 
     process: EngineProcess
     rank: int

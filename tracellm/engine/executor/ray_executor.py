@@ -287,7 +287,7 @@ def _end(ray: Any, resources: list[Any], is_own: bool, timeout: float) -> None:
 
 
 class RayWorkerHandle:
-    """One worker as the executor has it.
+    """The executor's handle of one worker.
 
     Attributes:
         actor: Ray's handle.
@@ -352,7 +352,7 @@ class RayWorkerProc:
     def init_worker(
         self, vllm_config: bytes, distributed_init_method: str, is_local: bool, num_threads: int, *_: object
     ) -> bytes:
-        """Make the worker and join the others; `is_local` says that all are on one machine."""
+        """Make the worker and join the others; `is_local` is True if all are on one machine."""
         response: Response = (False, None)
         import_libraries("torch")
         import torch

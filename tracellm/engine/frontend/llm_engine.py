@@ -185,7 +185,7 @@ class LLMEngine:
         return load_complete_tokenizer(self.tokenizer)
 
     def reset_prefix_cache(self) -> bool:
-        """Clear the prefix cache. Returns False, and does nothing, while requests hold blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         return self.engine_core.reset_prefix_cache()
 
 

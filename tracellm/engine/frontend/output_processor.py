@@ -1,9 +1,9 @@
 """Output side of the front end: from the engine core's outputs to the `RequestOutput`s that callers see.
 
-Adds what the engine core does not compute: text, stop strings, log probabilities by token, statistics. A `RequestState`
-exists for each unfinished request, from `add_request` to its last output, and
-a `PoolingRequestState` (pooling.py) for one to a pooling model. `LLMEngine` gets the outputs returned by
-`process_outputs`; under `AsyncLLM` each request has a queue, a `RequestOutputCollector`.
+Adds what the engine core does not compute: text, stop strings, log probabilities by token, statistics. Each unfinished
+request has a `RequestState`, or for pooling a `PoolingRequestState` (pooling.py), from `add_request` to its last output.
+`LLMEngine` gets the outputs returned by `process_outputs`; under `AsyncLLM` each request has a queue, a
+`RequestOutputCollector`.
 
 vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, LoRA. `do_tracing` is in tracing.py.
 """
@@ -241,7 +241,7 @@ class OutputProcessor:
         return any(self.request_states[name].queue is queue for name in ids if name in self.request_states)
 
     def propagate_error(self, error: Exception) -> list[str]:
-        """Put the engine's error into every queue and drop all requests. Returns their ids."""
+        """Put the engine's error into every queue and drop all requests. Return their ids."""
         for state in self.request_states.values():
             if state.queue is not None:
                 # One exception per reader: a shared one would collect the tracebacks of all of them.
@@ -331,7 +331,7 @@ class OutputProcessor:
         return OutputProcessorOutput(request_outputs, reqs_to_abort)
 
     def _fail(self, state: _State, error: Exception, finished: bool) -> list[str]:
-        """End a request and its siblings by an error. Returns those that still run in the engine core."""
+        """End a request and its siblings by an error. Return those that still run in the engine core."""
         assert state.queue is not None
         state.queue.put(error)
         siblings = state.parent_req.child_requests if state.parent_req is not None else set()

@@ -94,11 +94,11 @@ class EngineClient:
         return self.model_config
 
     async def is_tracing_enabled(self) -> bool:
-        """Return False: the engine makes no spans itself; recordings are made from outside."""
-        return False
+        """Return whether spans are sent to `otlp_traces_endpoint`."""
+        return self.vllm_config.observability_config.otlp_traces_endpoint is not None
 
     async def reset_prefix_cache(self) -> bool:
-        """Clear the prefix cache. Returns False, and does nothing, while requests hold blocks; vLLM returns None."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks; vLLM returns None."""
         return await self.engine_core.reset_prefix_cache_async()
 
     async def do_log_stats(self) -> None:

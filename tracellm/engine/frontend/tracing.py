@@ -1,7 +1,7 @@
 """The spans of finished requests that an engine with `otlp_traces_endpoint` sends to an OpenTelemetry collector.
 
-A request ends in `OutputProcessor.process_outputs`, which then calls `do_tracing`; the SDK sends the spans of some
-seconds together, from a thread of its own. It needs `tracellm[otel]`, imported only with an endpoint. A recording
+A request ends in `OutputProcessor.process_outputs`, which then calls `do_tracing`; the SDK sends the spans in
+batches, from a thread of its own. It needs `tracellm[otel]`, imported only with an endpoint. A recording
 (`--explain`) has spans of its own, and more of them; see docs/opentelemetry.md.
 
 vLLM: vllm/tracing.py. Left out: the tracer provider is not made the program's global one.

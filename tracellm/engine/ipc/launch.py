@@ -307,8 +307,8 @@ def wait_for_engine_startup(
         received = any(source is handshake_socket for source, _ in poll_unless_cancelled(poller))
         if not received and not handshake_socket.poll(_DRAIN_TIMEOUT_MS):
             raise EngineDeadError(
-                f"The engine process {manager.wait_for_end()} before it was ready. If it could still say why, that is "
-                "printed above."
+                f"The engine process {manager.wait_for_end()} before it was ready. Its error, if it printed one, "
+                "is above."
             )
         identity, *frames = handshake_socket.recv_multipart()
         if identity not in core_engines:

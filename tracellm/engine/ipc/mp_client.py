@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError, format_error
+from tracellm.engine.core.encoder_cache_manager import check_items_fit, compute_encoder_budget
 from tracellm.engine.core.kv_cache.kv_cache_utils import check_request_fits
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.launch import (
@@ -345,6 +346,8 @@ class MPClient(EngineCoreClient):
             self.vllm_config,
             self.kv_cache_config,
         )
+        budget = compute_encoder_budget(self.vllm_config.model_config, self.vllm_config.scheduler_config)
+        check_items_fit(request.request_id, request.mm_features or [], min(budget))
 
     def _without_aborted(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
         """Remove outputs of aborted requests that the engine core computed before it received the abort.

@@ -7,8 +7,7 @@ the format of vLLM 0.11.1.
 
 Messages are never pickled: both sides refuse everything but plain values and arrays, so received bytes cannot run code.
 
-vLLM: vllm/v1/serial_utils.py. Left out: pickle (there with VLLM_ALLOW_INSECURE_SERIALIZATION), nested
-tensors.
+vLLM: vllm/v1/serial_utils.py. Left out: nested tensors; pickle (there with VLLM_ALLOW_INSECURE_SERIALIZATION).
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ class MsgpackDecoder:
         return data
 
     def _decode_array(self, encoded: Any) -> torch.Tensor | np.ndarray:
-        """Decode a tensor or an array, as the name of its dtype has it: `float32` or `<f4`."""
+        """Decode a tensor (dtype `float32`) or an array (dtype `<f4`)."""
         name, _, _ = _parts(encoded, 3, "an array")
         return self._decode_tensor(encoded) if name in _torch_dtypes() else self._decode_ndarray(encoded)
 

@@ -1,4 +1,4 @@
-"""Copies the sampled tokens from the device to the host, at once or while the next step runs.
+"""Copying of the sampled tokens from the device to the host, at once or while the next step runs.
 
 In a request's life: the end of every step. Under asynchronous scheduling (core/sched/async_scheduler.py) the next step
 does not wait for the tokens. In place of a request's last token the host has a placeholder, -1 - row, for its row

@@ -41,7 +41,7 @@ def init_attn_backend(model: nn.Module, kv_cache_config: KVCacheConfig) -> dict[
 def init_kv_cache(model: nn.Module, kv_cache_config: KVCacheConfig, device: torch.device) -> list[Tensor]:
     """Make the KV caches, [2, blocks, block_size, KV heads, head size], and give each layer its own.
 
-    All values are zero, so that a step that reads blocks nobody wrote, in a broken engine, gives the same each time.
+    All values are zero, so that a step that reads unwritten blocks, because of a bug, is reproducible.
     Layers of different groups that share a tensor use different blocks of it.
 
     Raises:
@@ -62,7 +62,7 @@ def init_kv_cache(model: nn.Module, kv_cache_config: KVCacheConfig, device: torc
 
 
 def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on the CPU the system provides each page when it is first used, or see `prefault_kv_cache`."""
+    """Return zeros; on the CPU the system provides a page at its first use, at the latest (`prefault_kv_cache`)."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

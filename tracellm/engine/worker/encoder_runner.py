@@ -38,11 +38,11 @@ class EncoderRunner:
         self.encoder_cache: dict[str, Tensor] = {}
         """Embeddings [tokens with one, hidden] by the item's identifier."""
 
-    def execute(self, scheduled: Mapping[str, list[int]], requests: Mapping[str, CachedRequestState]) -> int:
-        """Encode the scheduled items of all requests, neighbours of one modality in one call; return their number.
+    def execute(self, scheduled: Mapping[str, list[int]], requests: Mapping[str, CachedRequestState]) -> None:
+        """Encode the scheduled items of all requests, neighbours of one modality in one call.
 
         Raises:
-            EngineError: the model gave another number of embeddings than an item has placeholders.
+            EngineError: the number of embeddings is not that of an item's placeholders.
         """
         features = [requests[req_id].mm_features[index] for req_id, indices in scheduled.items() for index in indices]
         for _, group in groupby(features, key=lambda feature: feature.modality):
@@ -52,11 +52,10 @@ class EncoderRunner:
                 expected = feature.mm_position.get_num_embeds()
                 if len(output) != expected:
                     raise EngineError(
-                        f"The encoder gave {len(output)} embeddings for an {feature.modality} with {expected} places: "
-                        "the model's files do not belong together."
+                        f"The encoder returned {len(output)} embeddings for an {feature.modality} with {expected} "
+                        "placeholder tokens: the model's files do not belong together."
                     )
                 self.encoder_cache[feature.identifier] = output
-        return len(features)
 
     def free(self, identifiers: Sequence[str]) -> None:
         """Drop outputs."""
@@ -126,7 +125,7 @@ class EncoderRunner:
 def _overlaps(
     features: Sequence[MultiModalFeatureSpec], num_computed_tokens: int, num_tokens: int
 ) -> Iterator[tuple[MultiModalFeatureSpec, int, int]]:
-    """Yield the items of which tokens are computed, with the first such token in the item and the end."""
+    """Yield the items with tokens in the step, and the range of these tokens within the item."""
     for feature in features:
         offset, length = feature.mm_position.offset, feature.mm_position.length
         start, end = max(num_computed_tokens - offset, 0), min(num_computed_tokens + num_tokens - offset, length)

@@ -54,11 +54,6 @@ class Worker:
         self.vllm_config = vllm_config
         self.device = vllm_config.device_config.device
 
-    @property
-    def is_driver_worker(self) -> bool:
-        """Whether this is the first worker of its tensor parallel group."""
-        return self.rank % self.vllm_config.parallel_config.tensor_parallel_size == 0
-
     def init_device(self) -> None:
         """Select the device, join the other workers, and make the model runner.
 

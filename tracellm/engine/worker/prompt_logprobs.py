@@ -25,20 +25,20 @@ _CHUNK_SIZE = 1024
 
 
 class PromptLogprobs:
-    """Log probabilities of prompts that are not complete, of the requests that want them; used by `GPUModelRunner`."""
+    """Log probabilities of incomplete prompts, of the requests that request them; used by `GPUModelRunner`."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
         self.in_progress: dict[str, InProgressPromptLogprobs] = {}
 
     def add_request(self, new: NewRequestData) -> None:
-        """Begin those of a new request, if it wants them; -1 asks for the whole vocabulary at each position."""
+        """Allocate a new request's, if it requests any; -1 is the whole vocabulary at each position."""
         if new.sampling_params is not None and (num_logprobs := new.sampling_params.prompt_logprobs) is not None:
             num_logprobs = self.vocab_size if num_logprobs == -1 else num_logprobs
             self.in_progress[new.req_id] = InProgressPromptLogprobs(new.prompt_token_ids, num_logprobs)
 
     def remove_request(self, req_id: str) -> None:
-        """Drop those of an ended request."""
+        """Drop the log probabilities of an ended request."""
         self.in_progress.pop(req_id, None)
 
     def add_step(

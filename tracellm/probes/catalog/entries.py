@@ -4,13 +4,12 @@ Our engine has the names of vLLM 0.11.1, so most entries hold for both: `plain` 
 module of vLLM that `VLLM_MODULES` names for it. A capture runs inside the call, everything else after it (probe.py).
 """
 
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from tracellm.probes.context.exceptions import is_probe_file
 from tracellm.probes.wrapping.probe import Capture, Entry, Gives, path_of
 from tracellm.probes.wrapping.summary import Where, caller
 from tracellm.trace.names import Level
@@ -81,13 +80,11 @@ REMOVED: dict[str, str] = {}
 """Targets without a counterpart in later versions of vLLM, and the first version known to be without them; set by
 `vllm_only`."""
 
-_PROBES = str(Path(__file__).parents[1]) + os.sep
-
 
 def plain(
     level: Level, home: str, *functions: str, later: str = "", added: str = "", removed: str = "", **more: Any
 ) -> list[Entry]:
-    """Entries for functions of tracellm's engine, and for the same functions of vLLM.
+    """Return entries for functions of tracellm's engine, and for the same functions of vLLM.
 
     Args:
         level: how deep in the engine the functions sit.
@@ -107,7 +104,7 @@ def plain(
 
 
 def ours_only(level: Level, home: str, *functions: str, **more: Any) -> list[Entry]:
-    """Entries for functions that only tracellm's engine has, or that vLLM needs other entries for.
+    """Return entries for functions that only tracellm's engine has, or that vLLM needs other entries for.
 
     `inherited=True` names the spans by the class in `home`, not by the receiver's; `shown_as` is the class that spans
     and lifeline are named by; `record` is a capture that returns attributes.
@@ -186,7 +183,7 @@ def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: st
 def users_line() -> Where | None:
     """Return the line of the user's code that made the call being captured; None when the engine made it."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PROBES):
+    while frame is not None and is_probe_file(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is not None and str(frame.f_globals.get("__name__")).startswith("vllm."):
         return None

@@ -45,10 +45,10 @@ class RequestIds(Protocol):
     """Makes the ids of requests that have none."""
 
     def trace(self) -> str:
-        """A trace id, 32 hexadecimal digits."""
+        """Return a trace id, 32 hexadecimal digits."""
 
     def request_span(self) -> str:
-        """A span id, 16 hexadecimal digits."""
+        """Return a span id, 16 hexadecimal digits."""
 
 
 @dataclass(slots=True)

@@ -121,7 +121,7 @@ class ProgramMetrics:
         assert self._metrics is not None
         assert self._tail is not None
         for span in self._tail.new(sys.maxsize) if spans is None else spans:
-            if span.name == names.REQUEST_SPAN and not span.open and span.end_ns >= self._since:
+            if span.end_ns >= self._since:
                 self._metrics.measure(span)
 
 

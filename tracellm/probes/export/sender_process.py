@@ -86,7 +86,7 @@ def settings(environment: Mapping[str, str]) -> Settings | None:
         except ValueError:
             value = 0.0
         if not 0 < value < 1e12:
-            problems.append(f"{variable}={text} is no number above 0: {default:g} is used")
+            problems.append(f"{variable}={text} is not a positive number; {default:g} is used")
             return default
         return value
 
@@ -121,14 +121,14 @@ def _destination(variables: Mapping[str, str], signal: str, path: str, problems:
     if (exporters and "otlp" not in exporters) or not (exporters or own or base):
         return None, protocol
     if protocol not in _PROTOCOLS:
-        problems.append(f"{variable}={protocol}: {' and '.join(_PROTOCOLS)} are known")
+        problems.append(f"{variable}={protocol} is not supported: use {' or '.join(_PROTOCOLS)}")
         return None, protocol
     base = base or f"http://localhost:{_PORTS[protocol]}"
     address = own or (base if protocol == GRPC else f"{base.removesuffix('/')}/{path}")
     try:
         return _without_secrets(address), protocol
     except ValueError as error:
-        problem = f"{_variable(variables, signal, 'ENDPOINT')} is no address: {error}"
+        problem = f"{_variable(variables, signal, 'ENDPOINT')} is not a valid address: {error}"
         if problem not in problems:  # both signals may have the same
             problems.append(problem)
         return None, protocol

@@ -113,7 +113,7 @@ class Contexts:
         self._last: tuple[Any, ...] = (None, None, 0, None)  # cached arguments and result of `_with_call`
 
     def get_current(self, old: Function) -> Function:
-        """Return the attached context, with the innermost probed call as current span if that is inside."""
+        """Patch `get_current`: the innermost probed call is the current span if it is inside the attached one."""
         self._read = old
 
         def get_current(runtime: Any) -> Context:
@@ -126,7 +126,7 @@ class Contexts:
         return get_current
 
     def attach(self, old: Function) -> Function:
-        """Attach, and make the context's span the parent of the probed calls that follow."""
+        """Patch `attach`: make the context's span the parent of the probed calls that follow."""
 
         def attach(runtime: Any, context: Context) -> Any:
             if state.append is None or self.spans is None or not isinstance(context, dict):
@@ -142,7 +142,7 @@ class Contexts:
         return attach
 
     def detach(self, old: Function) -> Function:
-        """Detach, and restore the parent of calls from before."""
+        """Patch `detach`: restore the parent of calls from before."""
 
         def detach(runtime: Any, token: Any) -> None:
             try:

@@ -90,7 +90,7 @@ class Instrumentor:
         return self._contexts
 
     def _set_tracer_provider(self, old: Function) -> Function:
-        """Called once `opentelemetry.trace` is imported: from now on a call can be the current span."""
+        """Patch `set_tracer_provider`, once `opentelemetry.trace` is imported; a call can then be the current span."""
         from tracellm.probes.otel.call_span import CallSpans
 
         self._get_contexts().spans = CallSpans(self._call_ids().parent_in_thread, self.sampled, self._text)

@@ -43,8 +43,8 @@ RecordingHandle = dict[str, Any]
 """Description of a recording to join.
 
 `folder`, `selection`, `ring` and `text` as in Recording; `name` of the process, unless multiprocessing has it;
-`traceparent` of the call that starts the process; `pid` of
-that call's process; `clock`, the readings that make its times wall-clock times, or null.
+`traceparent` of the call that starts the process; `pid` of that call's process; `clock`, the readings that make its
+times wall-clock times, or null.
 """
 
 LONGEST_WAIT_SECONDS = 10.0

@@ -316,7 +316,7 @@ def _convert_side_by_side(
                 del running[key.fileobj]
                 process.communicate()
                 if process.returncode:
-                    done.add_problem(f"a record file was not converted (exit status {process.returncode})")
+                    done.add_problem(f"{path.name} was not converted (exit status {process.returncode})")
     finally:
         selector.close()
         for process, _ in running.values():

@@ -1,4 +1,4 @@
-"""Live feed: spans while the run goes on, for listeners in the recorded process: the console, the program's metrics.
+"""Live feed: spans while the run goes on, for listeners in the recorded process, such as the console.
 
 Only the kinds of spans that they need are made, five times a second, in the recorder's thread. Those of this process
 come from the batches just written, others from the record files. With several processes, spans wait for those that

@@ -31,7 +31,7 @@ Attributes = Callable[[Any], Mapping[str, Any]]
 """`attributes(facts)` later: attributes of the call's span."""
 
 Gives = Callable[[Any], Mapping[str, Any]]
-"""`gives(facts)` later: attributes for the span of the enclosing step."""
+"""`gives(facts)` later: facts for the enclosing call of a function in `gives_to`."""
 
 Observe = Callable[[Any, Span, Any, dict[str, Any]], None]
 """`observe(tracker, span, facts, given)` later, when the span is built and may still get attributes.
@@ -77,7 +77,7 @@ class Entry:
         level: depth in the engine; the function is wrapped when the recording goes that deep.
         capture: returns the facts to keep; by default a summary of arguments and result, tensors as shapes.
         attributes: makes span attributes of the facts; goes with `capture`.
-        gives: makes attributes for the enclosing call of a function in `gives_to`.
+        gives: makes facts for the enclosing call of a function in `gives_to`.
         gives_to: one function or several, as `Class.method`.
         observe: updates the request tracker.
         lifeline: lifeline of the call, if not the receiver's class.
@@ -175,8 +175,7 @@ class Probe:
         owner = None
         if self.receiver and args:
             owner = args[0].__class__ if self.receiver == "self" else args[0]
-        number = self.sites.get(owner)
-        return new_site(self, owner) if number is None else number
+        return new_site(self, owner)
 
     def disable(self, part: Part, error: Exception) -> None:
         """Stop using a part that failed, and report it once; the call itself is still recorded."""

@@ -89,7 +89,7 @@ _SUMMARIZERS: dict[type, Callable[[Any], Brief]] = {
     int: _itself,
     float: _itself,
     str: lambda value: (_TEXT, len(value)),
-    bytes: lambda value: (_TEXT, len(value)),
+    bytes: _sized,
     tuple: _group,
     list: _sized,
     dict: _sized,

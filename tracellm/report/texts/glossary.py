@@ -83,7 +83,7 @@ EN = {
     "glossary.span": "One recorded call: its name, times, arguments and result.",
     "glossary.own_time.name": "total time, own time",
     "glossary.own_time": "Total time: from the start of a call to its end. Own time: total time without the "
-    "calls it made and without recording. Requests of one thread wait side by side: a moment that several calls share "
+    "calls it made and without recording. Where calls of one thread overlap, as asynchronous ones do, the common time "
     "counts once.",
     "glossary.generation.name": "generation",
     "glossary.generation": "The time from the start of the first step to the end of the last, over all engines of the "

@@ -47,12 +47,12 @@ class CallPair:
 
     @property
     def moved(self) -> bool:
-        """Both runs made it, in other processes or threads."""
+        """True if both runs made it, in different processes or threads."""
         return bool(self.a and self.b and set(self.threads_a) != set(self.threads_b))
 
     @property
     def differs(self) -> bool:
-        """The counts, the processes or threads, or the class differ."""
+        """True if the counts, the processes or threads, or the class differ."""
         return self.a != self.b or self.moved or bool(self.lifeline_b)
 
 

@@ -42,7 +42,7 @@ class RequestPair:
 
     @property
     def same_prompt(self) -> bool | None:
-        """Both have the same prompt tokens; None if that is not recorded."""
+        """True if both have the same prompt tokens; None if that is not recorded."""
         if self.a is None or self.b is None:
             return False
         if self.a.num_prompt_tokens != self.b.num_prompt_tokens:
@@ -53,7 +53,7 @@ class RequestPair:
 
     @property
     def same_output(self) -> bool | None:
-        """Both have the same output tokens, text and end; None if only the tokens are not recorded."""
+        """True if both have the same output tokens, text and end; None if only the tokens are not recorded."""
         a, b = self.a, self.b
         if a is None or b is None or (a.num_tokens, a.finish_reason) != (b.num_tokens, b.finish_reason):
             return False

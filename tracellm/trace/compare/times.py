@@ -11,13 +11,11 @@ from itertools import pairwise
 from statistics import median, quantiles
 
 from tracellm.trace import names
-from tracellm.trace.model import Span, Trace
+from tracellm.trace.model import Message, Span, Trace
+from tracellm.trace.ranges import covered
 from tracellm.trace.steps import Step
 
 __all__ = ["Boundary", "MessageTally", "RunTimes", "Spread", "boundary", "run_times"]
-
-
-_Message = tuple[Span, Span | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +63,20 @@ class Boundary:
 
 def boundary(trace: Trace) -> Boundary:
     """Return the messages of a trace."""
-    everything = [(message.send, message.receive) for message in trace.messages]
-    types: dict[str, list[_Message]] = {}
-    for message in everything:
-        types.setdefault(str(message[0].attributes.get(names.MESSAGE_TYPE, "")), []).append(message)
-    return Boundary(tuple(_tally(type, group) for type, group in types.items()), _tally("", everything))
+    types: dict[str, list[Message]] = {}
+    for message in trace.messages:
+        types.setdefault(str(message.send.attributes.get(names.MESSAGE_TYPE, "")), []).append(message)
+    return Boundary(tuple(_tally(type, group) for type, group in types.items()), _tally("", trace.messages))
 
 
-def _tally(type: str, messages: Sequence[_Message]) -> MessageTally:
-    pairs = [(send, receive) for send, receive in messages if receive is not None]
+def _tally(type: str, messages: Sequence[Message]) -> MessageTally:
+    pairs = [(message.send, message.receive) for message in messages if message.receive is not None]
     return MessageTally(
         type=type,
         count=len(messages),
-        bytes=sum(_size(send) for send, _ in messages),
+        bytes=sum(_size(message.send) for message in messages),
         unreceived=len(messages) - len(pairs),
-        encode=Spread.of([send.duration_ns for send, _ in messages]),
+        encode=Spread.of([message.send.duration_ns for message in messages]),
         way=Spread.of([max(0, receive.start_ns - send.end_ns) for send, receive in pairs]),
         decode=Spread.of([receive.duration_ns for _, receive in pairs]),
         whole=Spread.of([max(0, receive.end_ns - send.start_ns) for send, receive in pairs]),
@@ -119,14 +116,15 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
     for before, after in pairwise(steps):
         while interval < len(requests) and requests[interval][1] < before.span.end_ns:
             interval += 1
+        start, end = before.span.end_ns, after.span.start_ns
         if not requests or (
-            interval < len(requests) and _within(before.span.end_ns, after.span.start_ns, requests[interval])
+            interval < len(requests) and requests[interval][0] <= start and end <= requests[interval][1]
         ):
-            gaps.append(max(0, after.span.start_ns - before.span.end_ns))
+            gaps.append(max(0, end - start))
     work, calls = _workers(trace, steps)
     return RunTimes(
-        startup_ns=_length(_intervals(filter(_makes_engine, trace.spans))),
-        requests_ns=_length(requests),
+        startup_ns=covered(_intervals(filter(_makes_engine, trace.spans))),
+        requests_ns=covered(requests),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
         recording_ns=sum(span.recording_ns for span in trace.spans),
@@ -148,7 +146,7 @@ def _workers(trace: Trace, steps: Sequence[Step]) -> tuple[list[int], list[int]]
     if len({process.host for process in trace.processes}) > 1:
         return [], []
     work, calls = _intervals(trace.named(*_WORK)), _intervals(trace.named(*_CALLS))
-    both = _intervals(sorted([*trace.named(*_WORK), *trace.named(*_CALLS)], key=lambda span: span.start_ns))
+    both = _intervals(trace.named(*_WORK, *_CALLS))
     starts = [step.span.start_ns for step in steps]
     ends = [*starts[1:], both[-1][1]] if starts and both else []
     works = [_covered(work, start, end) for start, end in zip(starts, ends, strict=False)]
@@ -168,20 +166,12 @@ def _makes_engine(span: Span) -> bool:
     return span.attributes.get(names.PHASE) == "startup" or span.name == "AsyncLLM.__init__"
 
 
-def _within(start: int, end: int, stretch: tuple[int, int]) -> bool:
-    return stretch[0] <= start and end <= stretch[1]
-
-
 def _intervals(spans: Iterable[Span]) -> list[tuple[int, int]]:
     """Return the intervals that spans, ordered by start, cover."""
-    covered: list[tuple[int, int]] = []
+    found: list[tuple[int, int]] = []
     for span in spans:
-        if covered and span.start_ns <= covered[-1][1]:
-            covered[-1] = covered[-1][0], max(covered[-1][1], span.end_ns)
+        if found and span.start_ns <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], span.end_ns)
         else:
-            covered.append((span.start_ns, span.end_ns))
-    return covered
-
-
-def _length(stretches: Iterable[tuple[int, int]]) -> int:
-    return sum(end - start for start, end in stretches)
+            found.append((span.start_ns, span.end_ns))
+    return found

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tracellm.trace import names
 from tracellm.trace.expect.read import plain
-from tracellm.trace.model import Process, Span, Trace
+from tracellm.trace.model import Span, Trace
 
 __all__ = ["ANYONE", "Call", "Causes", "calls"]
 
@@ -191,9 +191,9 @@ class Causes:
     def __init__(self, trace: Trace, calls: Sequence[Call]) -> None:
         self._process: list[int] = []
         self._before: list[tuple[int, ...]] = []
-        numbers: dict[int, int] = {}
+        numbers: dict[tuple[str, int], int] = {}
         for call in calls:
-            numbers.setdefault(_id(call.span.process), len(numbers))
+            numbers.setdefault(call.span.thread[:2], len(numbers))
         self.processes = len(numbers)
         first: dict[str, int] = {}
         sends = {message.receive.span_id: message.send.span_id for message in trace.messages if message.receive}
@@ -205,7 +205,7 @@ class Causes:
                 _, caller, other = returns[at]
                 now[caller] = _later(now[caller], now[other])
                 at += 1
-            here = numbers[_id(call.span.process)]
+            here = numbers[call.span.thread[:2]]
             for cause in (sends.get(call.started_by.span_id), call.started_by.parent_span_id):
                 if cause in first and self._process[first[cause]] != here:
                     now[here] = _later(now[here], self._before[first[cause]])
@@ -238,21 +238,17 @@ class Causes:
         return [split_calls[id(matching)] for matching in candidates]
 
 
-def _id(process: Process | None) -> int:
-    return process.pid if process else 0
-
-
 def _later(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(max, before, after))
 
 
-def _returns(trace: Trace, numbers: dict[int, int]) -> list[tuple[int, int, int]]:
+def _returns(trace: Trace, numbers: dict[tuple[str, int], int]) -> list[tuple[int, int, int]]:
     """List the returns of calls that made a call in another process, in order: time, own process, other process."""
     found: set[tuple[int, int, int]] = set()
     for span in trace.spans:
         parent: Span | None = trace.parent(span)
-        if parent is None or parent.open or _id(parent.process) == _id(span.process):
+        if parent is None or parent.open or parent.thread[:2] == span.thread[:2]:
             continue
-        if _id(parent.process) in numbers and _id(span.process) in numbers:
-            found.add((parent.end_ns, numbers[_id(parent.process)], numbers[_id(span.process)]))
+        if parent.thread[:2] in numbers and span.thread[:2] in numbers:
+            found.add((parent.end_ns, numbers[parent.thread[:2]], numbers[span.thread[:2]]))
     return sorted(found)

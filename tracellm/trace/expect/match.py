@@ -7,6 +7,7 @@ matched in order. The others get a reason: never called, called by or on another
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -102,10 +103,7 @@ class _Check:
         has_items = any(span.name.rpartition(".")[2] == _MULTIMODAL for span in trace.spans)
         met = {"", "mm"} if has_items else {""}
         self._arrows = [arrow for arrow in wanted if arrow.needs in met]
-        self._needs: dict[str, int] = {}
-        for arrow in wanted:
-            if arrow.needs not in met:
-                self._needs[arrow.needs] = self._needs.get(arrow.needs, 0) + 1
+        self._needs = dict(Counter(arrow.needs for arrow in wanted if arrow.needs not in met))
         self._known = frozenset().union(*self._lifelines.values())
         self._drawn: dict[str, list[Arrow]] = {}
         for arrow in expectation.arrows:
@@ -239,20 +237,15 @@ def _is_called(arrow: Arrow, called: Sequence[str]) -> bool:
     )
 
 
-def _next(candidates: Sequence[int], after: int) -> int | None:
-    at = bisect_right(candidates, after)
-    return candidates[at] if at < len(candidates) else None
-
-
 def _in_turn(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
     """Return the earliest call for each arrow, each after the one before, until one has none."""
     found: dict[int, int] = {}
     last = -1
     for i, at in enumerate(candidates):
-        index = _next(at, last)
-        if index is None:
+        place = bisect_right(at, last)
+        if place == len(at):
             break
-        found[i] = last = index
+        found[i] = last = at[place]
     return found
 
 

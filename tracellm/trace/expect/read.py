@@ -289,7 +289,7 @@ def read(path: str) -> Expectation:
 
 
 def _diagram(lines: list[str], number: int | None) -> Expectation:
-    diagrams = [shown for shown in _diagrams(lines) if shown]
+    diagrams = _diagrams(lines)
     if not diagrams:
         if is_table(lines):
             return read_table(lines)

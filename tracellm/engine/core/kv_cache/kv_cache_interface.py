@@ -1,6 +1,6 @@
 """The layout of the KV cache: what each attention layer stores, and how the memory is divided into blocks.
 
-At start-up the model runner reports one `AttentionSpec` per layer. `kv_cache_utils.get_kv_cache_config` turns these and
+At start-up the model runner reports an `AttentionSpec` per layer. `kv_cache_utils.get_kv_cache_configs` turns these and
 the available memory into a `KVCacheConfig`, from which the workers allocate tensors and the scheduler creates blocks.
 
 vLLM: vllm/v1/kv_cache_interface.py. Left out: every kind of layer but full attention and sliding windows (chunked local
@@ -106,7 +106,7 @@ class SlidingWindowSpec(AttentionSpec):
         return min(-(-num_tokens // self.block_size), -(-within // self.block_size) + 1)
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """With a window of 4 and 7 computed tokens, token 7 is next and attends to 4 to 7: 0 to 3 are skipped."""
+        """See `AttentionSpec`. Example: window 4, 7 computed tokens: token 7 attends to 4 to 7, so 0 to 3 are skipped."""
         return max(0, num_computed_tokens - self.sliding_window + 1)
 
 

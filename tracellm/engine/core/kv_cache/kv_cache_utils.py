@@ -4,8 +4,7 @@ A `KVCacheBlock` is bookkeeping: an id, a reference count and a hash. The keys a
 that id. Hashes are computed when a request arrives and when it grows (`Request.block_hashes`), groups and sizes at
 start-up.
 
-vLLM: vllm/v1/core/kv_cache_utils.py. Left out: hashes of LoRA names; several workers; layers
-that store keys and values of different shapes.
+vLLM: vllm/v1/core/kv_cache_utils.py. Left out: hashes of LoRA names; layers whose keys and values differ in shape.
 """
 
 import hashlib

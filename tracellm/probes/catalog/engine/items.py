@@ -74,7 +74,7 @@ def _hashes(facts: Any) -> dict[str, Any]:
 
 def _note_items(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     """Keep size, small picture and seconds of items until their requests are submitted."""
-    for identifier, size, pixels in facts:
+    for identifier, size, pixels in facts or ():
         item: dict[str, Any] = {"seconds": round(size, 3)} if pixels is None else {"size": list(size)}
         if pixels is not None and tracker.text and "picture" not in tracker.items.get(identifier, {}):
             item["picture"] = _data_url(*pixels)

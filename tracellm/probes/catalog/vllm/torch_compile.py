@@ -1,4 +1,4 @@
-"""Removes probes from the parts of a model that vLLM compiles with torch.compile.
+"""Removal of probes from the parts of a model that vLLM compiles with torch.compile.
 
 vLLM requires that all code inside can be compiled and does not change. A probe would be compiled too, break the
 compilation, or occupy the place of compiled code. When a worker with a compiled model is made, the probes of layers and

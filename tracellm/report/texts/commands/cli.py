@@ -49,7 +49,8 @@ Examples:
     "cli.help.model": "Use the model in the folder PATH in place of the model NAME. PATH `tiny`, `tiny-vl` or "
     "`tiny-tools` is a bundled model. Repeatable.",
     "cli.help.lang": "Language: en or zh. Default: TRACELLM_LANG, then the locale.",
-    "cli.help.out": "Run folder: new, empty, or of an earlier run. Default: tracellm-runs/<script>-<date>-<time>",
+    "cli.help.out": "Run folder: new, empty, or of an earlier run. Default: "
+    "tracellm-runs/<script or serve>-<date>-<time>",
     "cli.help.detail": "Deepest level in the sequence diagram: request, step, layer or kernel.",
     "cli.help.focus": "Draw only this class, its callers and the calls it makes. Repeatable.",
     "cli.help.convert": "now (default): convert the records and write the reports when the run ends. later: convert "
@@ -326,7 +327,7 @@ RUN 是运行目录，或 tracellm-runs/ 中某次运行或某个脚本的名字
     "cli.help.model": "用目录 PATH 中的模型代替模型 NAME；PATH 为 `tiny`、`tiny-vl` 或 `tiny-tools` 时"
     "用内置模型。可重复。",
     "cli.help.lang": "语言：en 或 zh。默认取自 TRACELLM_LANG，其次取自系统的语言设置。",
-    "cli.help.out": "运行目录：新目录、空目录，或以前某次运行的目录。默认 tracellm-runs/<脚本>-<日期>-<时间>",
+    "cli.help.out": "运行目录：新目录、空目录，或以前某次运行的目录。默认 tracellm-runs/<脚本或 serve>-<日期>-<时间>",
     "cli.help.detail": "时序图画到哪一层：request、step、layer 或 kernel。",
     "cli.help.focus": "只画这个类、调用它的以及它调用的。可重复。",
     "cli.help.convert": "now（默认）：运行结束时转换记录并生成报告。later：首次有命令打开运行目录时再转换。",

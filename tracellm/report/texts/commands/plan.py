@@ -40,7 +40,7 @@ Examples:
     "plan.head.operation": "operation",
     "plan.head.calls": "calls",
     "plan.head.bytes": "bytes of each",
-    "plan.head.time": "least time of all",
+    "plan.head.time": "minimum time in total",
     "plan.blocks": "KV cache: {blocks:,} blocks of {block_size} tokens, as many as fit into every rank: {tokens:,} "
     "tokens, room for {requests} requests of {length:,} tokens.",
     "plan.too_small": "The model does not fit: rank {rank} has weights of {needed}, and {available} are available. Use "
@@ -50,11 +50,11 @@ Examples:
     "plan.operation.all_reduce": "all-reduce",
     "plan.operation.all_gather": "all-gather",
     "plan.operation.send": "send to the next stage",
-    "plan.note": "Memory: {usable} of the GPU's, less {reserved} for activations, buffers and the driver; a real "
-    "engine measures those. Least time: the ring algorithm at the published speed, without latency: {link}, "
+    "plan.note": "Memory: {usable} of the GPU's memory, minus {reserved} for activations, buffers and the driver; a "
+    "real engine measures those. Minimum time: the ring algorithm at the published speed, without latency: {link}, "
     "{speed} GB/s in one direction within a machine of {node} GPUs, and {network} GB/s between machines.",
-    "plan.note_one": "Memory: {usable} of the GPU's, less {reserved} for activations, buffers and the driver; a real "
-    "engine measures those. One GPU sends nothing.",
+    "plan.note_one": "Memory: {usable} of the GPU's memory, minus {reserved} for activations, buffers and the driver; "
+    "a real engine measures those. One GPU sends nothing.",
 }
 
 ZH = {

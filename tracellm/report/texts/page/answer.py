@@ -48,8 +48,8 @@ EN = {
     "finding.waited.title": "{n:request|requests} waited",
     "finding.waited": "Request {request} waited for {steps:step|steps}.{because}",
     "finding.shrinking.title": "A shrinking batch",
-    "finding.shrinking": "For the last {steps:step|steps}, the batch had fewer than half of its largest size, "
-    "{largest}.",
+    "finding.shrinking": "For the last {steps:step|steps}, the batch was smaller than half of its largest size, "
+    "{largest:request|requests}.",
     "finding.pieces.title": "{n:prompt|prompts} computed in pieces",
     "finding.pieces": "The prompt of request {request} was computed in {chunks} steps: {sizes} tokens.{because}",
     "finding.hit.title": "{n:prefix cache hit|prefix cache hits}",
@@ -63,8 +63,8 @@ EN = {
     "finding.hit.other": " The block after them was not in the cache, so the other {rest:prompt token|prompt tokens} "
     "had to be computed.",
     "finding.slow_step.title": "{n:slow step|slow steps}",
-    "finding.slow_step": "It took {time}; the median of this kind ({kind}) is {median}. Its longest part is {part}: "
-    "{part_time}. {function} has the most time of its own: {own}.",
+    "finding.slow_step": "The step took {time}; the median of this kind ({kind}) is {median}. Its longest part is "
+    "{part}: {part_time}. {function} has the most time of its own: {own}.",
     "finding.slow.title": "{n:slow first token|slow first tokens}",
     "finding.slow": "The first token of request {request} took {time}; the median is {median}. It was queued for "
     "{queued}.",
@@ -126,8 +126,8 @@ ZH = {
     "它的 logits 给出第一个输出 token。",
     "finding.hit.other": "其后的块不在缓存中，所以其余 {rest:,} 个提示词 token 需要计算。",
     "finding.slow_step.title": "{n:,} 个较慢的 step",
-    "finding.slow_step": "用时 {time}；同类 step（{kind}）的中位数为 {median}。最长的部分是{part}：{part_time}。"
-    "自身用时最多的函数是 {function}：{own}。",
+    "finding.slow_step": "这个 step 用时 {time}；同类 step（{kind}）的中位数为 {median}。最长的部分是{part}："
+    "{part_time}。自身用时最多的函数是 {function}：{own}。",
     "finding.slow.title": "{n:,} 个首 token 较慢",
     "finding.slow": "请求 {request} 的首 token 用时 {time}，中位数为 {median}；其中排队 {queued}。",
 }
