@@ -121,6 +121,20 @@ def test_a_process_finds_replaced_models(tmp_path: Path, monkeypatch: pytest.Mon
     assert process.exitcode == 0
 
 
+def test_a_forked_process_that_ends_at_once(tmp_path: Path):
+    """The problems of a process are reported, however short it ran."""
+
+    @probe(attributes=lambda args, kwargs, result: {"found": args["missing"]})
+    def fails() -> None: ...
+
+    with Recording(tmp_path, catalog=()) as recording:
+        process = multiprocessing.get_context("fork").Process(target=fails)
+        process.start()
+        process.join()
+    [problem] = recording.stats["problems"]
+    assert "raised TypeError" in problem
+
+
 def test_a_process_of_any_name(tmp_path: Path):
     """A process keeps a name that is invalid as a file name, and its recording is in the same folder."""
     name = "/tmp/a/b\\" + "c" * 300

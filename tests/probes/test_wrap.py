@@ -16,6 +16,8 @@ from tests.probes.tracing import outline, record, times
 from tracellm import probe
 from tracellm.probes import catalog
 from tracellm.probes.context import exceptions as errors
+from tracellm.probes.wrapping.probe import Probe
+from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names
 
 
@@ -235,6 +237,22 @@ def test_generators(tmp_path: Path):
     assert outline(trace) == (
         "script.py\n  test_generators.consumer\n    counts\n      leaf\n      leaf\n    leaf\n    leaf"
     )
+
+
+def test_a_generator_method_of_a_class_without_a_hash(tmp_path: Path):
+    """A method of a class that cannot be a key of a dictionary is recorded, and nothing is raised."""
+
+    class Comparable(type):
+        def __eq__(cls, other: object) -> bool:
+            return cls is other
+
+    class Counter(metaclass=Comparable):
+        def counts(self) -> Generator[int]:
+            yield 1
+
+    counts = wrap(Counter.counts, Probe(method="Counter.counts", level="request", receiver="self"))
+    trace = record(tmp_path, lambda: list(counts(Counter())))
+    assert len(trace.spans) == 2
 
 
 def test_generators_end_in_every_way(tmp_path: Path):

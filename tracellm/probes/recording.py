@@ -301,8 +301,9 @@ class Recording:
         self._depth_limit = DepthLimit(limit, self._recorder, self._installation, self._on_depth_limit)
         if self._listener is not None:
             entries = {entry.target: entry for entry in self._entries}
-            listener: Any = self._listener if hasattr(self._listener, "names") else _EverySpan(self._listener)
-            self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._wall_now, self._add_problem)
+            self._feed = LiveFeed(
+                self._listener, self._recorder, self._header, entries, self._wall_now, self._add_problem
+            )
         if self._joins is None and not self._is_fork:
             self._metrics = ProgramMetrics(path, self._on_program_metrics)
 
@@ -457,19 +458,6 @@ class Recording:
         util = sys.modules.get("multiprocessing.util")
         if util is not None:
             util.register_after_fork(self, lambda recording: util.Finalize(None, recording.stop, exitpriority=0))
-
-
-class _EverySpan:
-    """A listener that receives every span."""
-
-    names: frozenset[str] | None = None
-
-    def __init__(self, listener: Callable[[Span], None]) -> None:
-        self._listener = listener
-
-    def __call__(self, span: Span) -> None:
-        """Pass on a span that ended."""
-        self._listener(span)
 
 
 def _after_fork() -> None:

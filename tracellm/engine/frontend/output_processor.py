@@ -1,7 +1,7 @@
 """Output side of the front end: from the engine core's outputs to the `RequestOutput`s that callers see.
 
 Adds what the engine core does not compute: text, stop strings, log probabilities by token, statistics. Each unfinished
-request has a `RequestState`, or for pooling a `PoolingRequestState` (pooling.py), from `add_request` to its last output.
+request has a `RequestState`, for pooling a `PoolingRequestState` (pooling.py), from `add_request` to its last output.
 `LLMEngine` gets the outputs returned by `process_outputs`; under `AsyncLLM` each request has a queue, a
 `RequestOutputCollector`.
 

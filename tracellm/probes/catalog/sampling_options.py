@@ -50,7 +50,7 @@ def _shortened(value: Any) -> Any:
 
 @cache
 def _defaults(kind: type) -> dict[str, Any]:
-    """Return the default values by name of a dataclass (tracellm's) or a msgspec struct (vLLM's), without an instance."""
+    """Return the defaults of a dataclass (tracellm's) or a msgspec struct (vLLM's) by name, without an instance."""
     all_fields: Iterable[Any] = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)
     return {
         field.name: _default_of(field)

@@ -1,4 +1,4 @@
-"""Live feed: spans while the run goes on, for listeners in the recorded process, such as the console.
+"""Live feed: spans while the run goes on, for a listener in the recorded process, such as the console.
 
 Only the kinds of spans that they need are made, five times a second, in the recorder's thread. Those of this process
 come from the batches just written, others from the record files. With several processes, spans wait for those that
@@ -66,10 +66,10 @@ class Listener(Protocol):
 
 
 class LiveFeed:
-    """Feeds listeners with the spans of this process, and of the others in the same folder; used by `Recording`.
+    """Feed of a listener with the spans of this process, and of others in the same folder; used by `Recording`.
 
     Args:
-        listeners: the receivers; one that raises receives no other span.
+        listener: the receiver; without `names` it receives every span. After it raises, it receives no other.
         recorder: this process's recorder.
         header: header of its record file.
         entries: the catalog's entries by their targets.
@@ -82,7 +82,7 @@ class LiveFeed:
 
     def __init__(
         self,
-        listeners: Sequence[Listener],
+        listener: Listener | Callable[[Span], None],
         recorder: Recorder,
         header: Header,
         entries: Mapping[str, Entry],
@@ -90,13 +90,12 @@ class LiveFeed:
         report: Callable[[str], None],
     ) -> None:
         self.skipped = 0
-        self._listeners = list(listeners)
+        self._listener: Callable[[Span], None] | None = listener
         self._recorder = recorder
         self._now = now
         self._report = report
-        every = [listener.names for listener in listeners]
-        wanted = None if None in every else frozenset().union(*(names for names in every if names is not None))
         self._builder = SpanBuilder(header, entries)
+        wanted = getattr(listener, "names", None)
         self._feed = SpanFeed(self._builder, wanted)
         self._others = RecordTail(recorder.path.parent, (recorder.path.name,), entries, wanted)
         self._holds = False
@@ -179,12 +178,13 @@ class LiveFeed:
             yield heapq.heappop(self._held)[2]
 
     def _show(self, span: Span) -> None:
-        for listener in self._listeners.copy():
-            try:
-                listener(span)
-            except Exception as error:
-                self._listeners.remove(listener)
-                self._report(f"the live log stopped: {type(error).__name__}: {error}")
+        if self._listener is None:
+            return
+        try:
+            self._listener(span)
+        except Exception as error:
+            self._listener = None
+            self._report(f"the live log stopped: {type(error).__name__}: {error}")
 
 
 def _use(items: Iterator[_Item], use: Callable[[_Item], None]) -> bool:

@@ -106,7 +106,7 @@ class SlidingWindowSpec(AttentionSpec):
         return min(-(-num_tokens // self.block_size), -(-within // self.block_size) + 1)
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """See `AttentionSpec`. Example: window 4, 7 computed tokens: token 7 attends to 4 to 7, so 0 to 3 are skipped."""
+        """See `AttentionSpec`. With window 4 and 7 computed tokens, token 7 attends to 4 to 7: 0 to 3 are skipped."""
         return max(0, num_computed_tokens - self.sliding_window + 1)
 
 
