@@ -247,7 +247,7 @@ def test_a_generator_method_of_a_class_without_a_hash(tmp_path: Path):
             return cls is other
 
     class Counter(metaclass=Comparable):
-        def counts(self) -> Generator[int]:
+        def counts(self) -> Generator[int, None, None]:
             yield 1
 
     counts = wrap(Counter.counts, Probe(method="Counter.counts", level="request", receiver="self"))
