@@ -315,6 +315,8 @@ class EngineCoreProc(EngineCore):
             raise RuntimeError(request or "Executor failed.")
         elif request_type is EngineCoreRequestType.WAKEUP:
             raise SystemExit(0)
+        else:
+            raise RuntimeError(f"{request_type.name} is for several engine cores, and this is the only one.")
 
     def _call_utility(self, call_id: int, method: str, args: Sequence[Any]) -> UtilityOutput:
         if method not in self.UTILITY_METHODS:

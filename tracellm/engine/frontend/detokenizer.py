@@ -186,7 +186,8 @@ def check_stop_strings(
     if not new_char_count:
         return None
     for stop_string in stop:
-        index = output_text.find(stop_string, 1 - new_char_count - len(stop_string))
+        start = len(output_text) - new_char_count - len(stop_string) + 1
+        index = output_text.find(stop_string, max(start, 0))
         if index >= 0:
             return stop_string, index + (len(stop_string) if include_in_output else 0)
     return None

@@ -291,7 +291,8 @@ class Scheduler(EncoderInputScheduler):
                 self.max_num_scheduled_tokens, left=0, wanted=first.num_tokens - first.num_computed_tokens
             )
         elif len(self.running) < self.max_num_running_reqs:
-            cause = step.not_scheduled[first.request_id].code  # of the encoder, or of missing blocks
+            reason = step.not_scheduled.get(first.request_id)  # of the encoder, or of missing blocks
+            cause = ReasonCode.NO_FREE_BLOCKS if reason is None else reason.code
         else:
             step.waiting_reason = NotScheduledReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
             return
