@@ -41,7 +41,7 @@ Made by `{command}` on {machine}; {versions}.
 """,
     """
 {title}，{dtype}，{threads} 个线程：{requests} 个请求，输入 {input_tokens:,} token，输出 {output_tokens:,}；
-解码：同样多的请求，长度全部相同，不含提示和第一个 token。{repeats} 轮。在同样的轮次中测得的极限：读内存 {read} GB/s，
+解码：同样多的请求，长度全部相同，不含提示词和第一个 token。{repeats} 轮。在同样的轮次中测得的极限：读内存 {read} GB/s，
 {flops} GFLOP/s。处理器时间有 {busy:.0%} 被别的程序占用。{differences}
 由 `{command}` 生成：{machine}；{versions}。
 """,

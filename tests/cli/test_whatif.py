@@ -22,7 +22,7 @@ def test_both_schedules_side_by_side(run: Path, command: Command):
     """The totals of both schedules, the first step that differs, and the rule for arrivals are printed."""
     said = command("whatif", str(run), "--max-num-seqs", "3", "--lang", "en")
     assert (said.status, said.err) == (0, "")
-    worst = next(line for line in said.out.splitlines() if "until the first token, most" in line)
+    worst = next(line for line in said.out.splitlines() if "until the first token, maximum" in line)
     assert worst.split()[-2:] == ["5", "1"]
     assert "What if max_num_seqs=3" in said.out
     assert "The first step that differs is step 1." in said.out

@@ -70,7 +70,7 @@ Examples:
     "invariant.free.broken": "{free} of {total} blocks are free, but requests own {used}",
     "invariant.computed": "a request's computed tokens are at most its tokens",
     "invariant.computed.broken": "{computed} tokens of request {request} are computed, and it has {total}",
-    "invariant.order": "first come, first served, unless a reason says otherwise",
+    "invariant.order": "first come, first served, except for a recorded reason",
     "invariant.order.broken": "request {request} starts before request {overtaken}, which arrived earlier and waits",
     "invariant.restored": "all blocks are free when no request has any",
     "invariant.restored.broken": "no request has blocks, and {free} of {total} are free",

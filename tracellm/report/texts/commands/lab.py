@@ -177,7 +177,7 @@ Examples:
     "cli.help.lab.hand_out.short": "Teachers: make the students' folder of a variant.",
     "cli.help.lab.hand_out": "Make the folder that students get of the twist in DIR: without its reference.",
     "cli.help.lab.hand_out.out": "The folder. Default: lab-NN-NAME-twist",
-    "cli.help.lab.submit.notebook": "Add an empty notebook, which otter-grader wants.",
+    "cli.help.lab.submit.notebook": "Add an empty notebook, which otter-grader requires.",
     "lab.graded": "Written: {path}, {pages}, {similar} ({count} pairs).",
     "lab.isolation.namespaces": "Isolation: namespaces. The code had no network, and saw neither other processes nor "
     "other files.",
@@ -402,7 +402,7 @@ ZH = {
     "cli.help.lab.hand_out.short": "教师：创建变体的学生文件夹。",
     "cli.help.lab.hand_out": "创建学生得到的、DIR 中变体的文件夹，不含参考实现。",
     "cli.help.lab.hand_out.out": "文件夹。默认：lab-NN-NAME-twist",
-    "cli.help.lab.submit.notebook": "加入一个空笔记本，otter-grader 需要它。",
+    "cli.help.lab.submit.notebook": "加入一个空 notebook，otter-grader 需要它。",
     "lab.graded": "已写入：{path}、{pages}、{similar}（{count} 对）。",
     "lab.isolation.namespaces": "隔离：命名空间。代码没有网络，看不到其他进程和其他文件。",
     "lab.isolation.user": "隔离：独立用户。代码不能修改文件或结束其他进程，但能使用网络，并能读取任何人可读的文件。",
@@ -441,7 +441,7 @@ ZH = {
     "lab.hand_out.made": "{path} 供学生使用，其中可运行 `tracellm lab check {number}`。它不含参考实现。",
     "lab.exported.gradescope": "请作为 autograder 上传。其中含有种子，学生看不到。",
     "lab.exported.otter": "学生提交 `tracellm lab submit --notebook` 的文件。Otter 的测试与笔记本在同一处，"
-    "笔记本能读到种子。",
+    "notebook 能读到种子。",
     "lab.exported.github": "students/ 放入学生的仓库；teacher/ 放入教师的私有仓库，并设置 secret {variable}。",
     "cli.error.lab_no_submissions": "{path} 中没有提交（zip 文件或文件夹）",
     "cli.error.lab_no_seed": "隐藏用例需要种子：请给出 --seed-file FILE、--seed，或变量 {variable}",
