@@ -119,7 +119,8 @@ Examples:
     "lists all steps",
     "cli.error.step_unknown": "there is no step {value!r}; the steps of this run are {known}",
     "cli.error.step_none": "there is no step {value!r}: no step of this run was recorded",
-    "cli.error.run_missing": "there is no run folder {path}: `tracellm run --explain SCRIPT` makes one in tracellm-runs/",
+    "cli.error.run_missing": "there is no run folder {path}: `tracellm run --explain SCRIPT` makes one, in "
+    "tracellm-runs/",
     "cli.error.run_unknown": "there is no run {path}; the newest runs in {folder} are: {known}",
     "cli.error.run_folder": "{reason}",
     "cli.error.render": "{file} was not written: {reason}. {recorded}",
