@@ -106,9 +106,19 @@ def test_what_cannot_be_parsed_is_refused_with_the_usage(arguments: list[str], h
     """An unknown option or command is refused by name, with status 2 and a hint at --help."""
     said = command(*arguments)
     assert said.status == 2
+    assert said.err.count("--help") == 1
     assert "Error: " in said.err
     assert re.fullmatch(r"See `tracellm( run| report)? --help`\.", said.err.splitlines()[-1])
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["lab"], ["bench"]])
+def test_a_group_alone_prints_its_help(arguments: list[str], here: Path, command: Command) -> None:
+    """A group of commands without arguments prints its help, and no error."""
+    said = command(*arguments)
+    assert (said.out + said.err).count("Usage: ") == 1
+    assert "Commands:" in said.out + said.err
+    assert "Error" not in said.err
 
 
 def test_tracellm_lang_is_refused_by_its_name(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

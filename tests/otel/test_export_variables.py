@@ -62,7 +62,7 @@ def test_variables_that_cannot_be_used_are_problems():
     assert (wanted.traces, wanted.queue) == (None, 2048)
     assert wanted.problems == (
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json is not supported: use http/protobuf or grpc",
-        "OTEL_BSP_MAX_QUEUE_SIZE=many is not a positive number; 2048 is used",
+        "OTEL_BSP_MAX_QUEUE_SIZE=many is not a number between 0 and 1e12; 2048 is used",
     )
 
 

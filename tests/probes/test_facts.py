@@ -11,12 +11,17 @@ from tests.probes.tracing import record
 from tracellm import LLM, SamplingParams, probe
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog import CATALOG
+from tracellm.probes.catalog.engine.items import _note_items
+from tracellm.probes.catalog.entries import users_line
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
 from tracellm.probes.context.clock import Ids
+from tracellm.probes.context.exceptions import PROBE_FILE
 from tracellm.probes.record.recorder import Recorder
-from tracellm.probes.wrapping.probe import site_numbered
+from tracellm.probes.wrapping.probe import Probe, site_numbered
+from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names
+from tracellm.trace.model import Span
 from tracellm.trace.steps import steps
 
 PLAIN = {type(None), bool, int, float, str, bytes}
@@ -107,3 +112,29 @@ def test_every_token_has_the_text_that_its_tokenizer_makes():
     assert actual[-1] == "<added>"
     learn_tokenizer(tracker, tokenizer_facts(None))
     assert tracker.decode is None
+
+
+def test_items_of_a_call_that_raised():
+    """The sizes of items are kept after a call that raised, too, which has none."""
+    tracker, span = RequestTracker(Ids.counting()), Span("hash", "", "", None, 0, 1)
+    _note_items(tracker, span, None, {})
+    _note_items(tracker, span, [("item", 1.5, None)], {})
+    assert list(tracker.items) == ["item"]
+
+
+def test_the_users_line_of_a_call_within_vllm(tmp_path: Path):
+    """A call that vLLM makes has no user's line; one that a user's function makes has it."""
+    found: list[Any] = []
+    code = compile("lambda *call: found.append(users_line())", f"{PROBE_FILE} capture>", "eval")
+    capture = eval(code, {"found": found, "users_line": users_line})
+    vllm: dict[str, Any] = {"__name__": "vllm.entrypoints.llm"}
+    exec("def chat(generate): generate()", vllm)
+    probed = wrap(lambda: None, Probe("generate", "request", capture=capture))
+
+    @probe
+    def use() -> None:
+        vllm["chat"](probed)
+        probed()
+
+    record(tmp_path, use)
+    assert [line is None for line in found] == [True, False]

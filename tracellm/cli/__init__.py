@@ -1,4 +1,4 @@
-"""The command `tracellm` at a terminal: `run`, `serve`, `show`, `report` and others, a module each in `commands/`.
+"""The command `tracellm` at a terminal: `run`, `serve`, `show`, `report` and others, with modules in `commands/`.
 
 `app` imports a command's module from `commands/`, which has its options; `options`, `folders`,
 `reports`, `errors`, `stdout` and `signals` are shared by several commands.

@@ -77,6 +77,10 @@ def cli() -> None:
     pass
 
 
+_HELP: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Error whose message is the help of a group without arguments, since click 8.2."""
+
+
 def parse(arguments: Sequence[str], lang: Language) -> Job:
     """Return the work of the command in these arguments; help and messages are in `lang`.
 
@@ -86,16 +90,16 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
     """
     try:
         job = cli.main(list(arguments), prog_name="tracellm", standalone_mode=False, obj=lang)
-    except click.UsageError as error:
+    except click.ClickException as error:
+        if not isinstance(error, click.UsageError) or isinstance(error, _HELP):
+            error.show()
+            raise SystemExit(error.exit_code) from None
         command = "tracellm"
         if error.ctx is not None:
             command = error.ctx.command_path
             click.echo(error.ctx.get_usage(), err=True)
         click.echo(f"Error: {error.format_message()}", err=True)
         click.echo(text(lang, "cli.error.see_help", command=command), err=True)
-        raise SystemExit(error.exit_code) from None
-    except click.ClickException as error:
-        error.show()
         raise SystemExit(error.exit_code) from None
     if callable(job):
         return job

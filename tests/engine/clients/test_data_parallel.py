@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from prometheus_client import generate_latest
 from tests.faults.processes import HANG_GUARD, wait_until
 from tracellm import LLM, AsyncLLM, SamplingParams
 from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
+from tracellm.engine.core.core import EngineCore
+from tracellm.engine.core.dp_core_proc import DPEngineCoreProc
 from tracellm.engine.ipc.coordinator import DPCoordinatorProc
 from tracellm.engine.ipc.dp_client import DPLBAsyncMPClient
 from tracellm.engine.ipc.messages import EngineCoreOutputs
@@ -230,3 +233,12 @@ def test_the_coordinator_starts_a_wave_once() -> None:
     coordinator._handle_outputs(EngineCoreOutputs(engine_index=1, scheduler_stats=SchedulerStats(3, 2)))
     assert coordinator.counts == [(0, 0), (2, 3)]
     assert coordinator.stats_changed
+
+
+def test_a_request_starts_its_engine_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine core runs on after a request that is aborted before its first step, as the others have been started."""
+    core: Any = object.__new__(DPEngineCoreProc)
+    core.request_waves, core.current_wave, core.engines_running = {"a": 0}, 0, False
+    monkeypatch.setattr(EngineCore, "add_request", lambda self, request: None)
+    core.add_request(SimpleNamespace(request_id="a"))
+    assert core.engines_running

@@ -25,7 +25,7 @@ _CHUNK_SIZE = 1024
 
 
 class PromptLogprobs:
-    """Log probabilities of incomplete prompts, of the requests that request them; used by `GPUModelRunner`."""
+    """Log probabilities of incomplete prompts, for requests with `prompt_logprobs`; used by `GPUModelRunner`."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

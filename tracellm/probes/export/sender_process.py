@@ -86,7 +86,7 @@ def settings(environment: Mapping[str, str]) -> Settings | None:
         except ValueError:
             value = 0.0
         if not 0 < value < 1e12:
-            problems.append(f"{variable}={text} is not a positive number; {default:g} is used")
+            problems.append(f"{variable}={text} is not a number between 0 and 1e12; {default:g} is used")
             return default
         return value
 

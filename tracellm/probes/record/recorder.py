@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -330,8 +329,10 @@ class Recorder:
             if isinstance(begun, tuple):
                 new.append((call, *begun, None))
             else:
-                with suppress(Exception):  # a user's attribute; the next round tries again
+                try:
                     new.append((call, USER_SPAN, 0, 0, 0, _plain_facts(begun())))
+                except Exception as error:  # the next round tries again
+                    self._report(f"an open span is not recorded: {type(error).__name__}: {error}")
         if not new:
             return
         if self._file is None:

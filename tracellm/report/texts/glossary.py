@@ -159,7 +159,7 @@ ZH = {
     "glossary.span": "记录下来的一次调用：名称、起止时间、参数和返回值。",
     "glossary.own_time.name": "总计时间、自身时间",
     "glossary.own_time": "总计时间：调用从开始到结束的时间。自身时间：总计减去它发起的调用和记录所用的时间。"
-    "同一线程中的多个请求会同时等待：多个调用重叠的时间只计一次。",
+    "同一线程中的调用重叠时（例如异步调用），重叠的时间只计一次。",
     "glossary.generation.name": "生成阶段（generation）",
     "glossary.generation": "从第一个 step 开始到最后一个 step 结束的时间，包括本次运行的所有引擎。启动在它之前。",
     "glossary.recording_time.name": "记录时间（recording time）",

@@ -145,7 +145,7 @@ FILE 是 Mermaid 时序图（.mmd，或 .md、.rst 中的图），或带有 from
     "invariant.free.broken": "{total} 个块中有 {free} 个空闲，而请求占有 {used} 个",
     "invariant.computed": "请求已计算的 token 不超过它的 token 总数",
     "invariant.computed.broken": "请求 {request} 已计算 {computed} 个 token，而它只有 {total} 个",
-    "invariant.order": "先到先服务，除非另有原因",
+    "invariant.order": "先到先服务，除非记录了原因",
     "invariant.order.broken": "请求 {request} 先于更早到达且仍在等待的请求 {overtaken} 开始",
     "invariant.restored": "没有请求占有块时，所有块都空闲",
     "invariant.restored.broken": "没有请求占有块，而 {total} 个块中只有 {free} 个空闲",

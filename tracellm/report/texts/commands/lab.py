@@ -440,7 +440,7 @@ ZH = {
     "lab.twist.made": "{path} 含有规格说明和参考实现。请自己保管，并给学生：\n  tracellm lab hand-out {path}",
     "lab.hand_out.made": "{path} 供学生使用，其中可运行 `tracellm lab check {number}`。它不含参考实现。",
     "lab.exported.gradescope": "请作为 autograder 上传。其中含有种子，学生看不到。",
-    "lab.exported.otter": "学生提交 `tracellm lab submit --notebook` 的文件。Otter 的测试与笔记本在同一处，"
+    "lab.exported.otter": "学生提交 `tracellm lab submit --notebook` 的文件。Otter 的测试与 notebook 在同一处，"
     "notebook 能读到种子。",
     "lab.exported.github": "students/ 放入学生的仓库；teacher/ 放入教师的私有仓库，并设置 secret {variable}。",
     "cli.error.lab_no_submissions": "{path} 中没有提交（zip 文件或文件夹）",
