@@ -34,7 +34,7 @@ EN = {
     "page.list.tokens": "Token budget used",
     "page.list.running": "Running",
     "page.list.waiting": "Waiting, and why",
-    "page.list.blocks": "KV cache blocks",
+    "page.list.blocks": "KV blocks",
     "page.list.time": "Time",
     "page.list.recording": "recording: {time}",
     "page.list.changes": "Changes",
