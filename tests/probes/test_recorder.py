@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,13 +261,15 @@ def test_a_slow_disk_does_not_hold_up_the_engine(tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("no_rounds")
 def test_a_disk_is_slow_if_records_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A fast write of calls under way does not end the slowness of a disk."""
-    pwrite = os.pwrite
+    pwrite, now = os.pwrite, [0.0]
 
     def slow(descriptor: int, content: bytes, offset: int) -> int:
-        if len(content) > 3000:
-            time.sleep(2 * recorder_module._SLOW_SECONDS)
+        if len(content) > 3000:  # the records
+            now[0] += 2 * recorder_module._SLOW_SECONDS
         return pwrite(descriptor, content, offset)
 
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=time.thread_time)
+    monkeypatch.setattr(recorder_module, "time", clock)
     with Recording(tmp_path, catalog=()) as recording:
         monkeypatch.setattr(os, "pwrite", slow)
         for number in range(300):

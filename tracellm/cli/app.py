@@ -93,13 +93,12 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
     except click.ClickException as error:
         if not isinstance(error, click.UsageError) or isinstance(error, _HELP):
             error.show()
-            raise SystemExit(error.exit_code) from None
-        command = "tracellm"
-        if error.ctx is not None:
-            command = error.ctx.command_path
-            click.echo(error.ctx.get_usage(), err=True)
-        click.echo(f"Error: {error.format_message()}", err=True)
-        click.echo(text(lang, "cli.error.see_help", command=command), err=True)
+        else:
+            if error.ctx is not None:
+                click.echo(error.ctx.get_usage(), err=True)
+            click.echo(f"Error: {error.format_message()}", err=True)
+            command = "tracellm" if error.ctx is None else error.ctx.command_path
+            click.echo(text(lang, "cli.error.see_help", command=command), err=True)
         raise SystemExit(error.exit_code) from None
     if callable(job):
         return job

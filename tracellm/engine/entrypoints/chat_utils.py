@@ -138,8 +138,8 @@ def parse_chat_messages(
     """Validate a conversation and convert all contents to one text, or under `openai` to lists of parts.
 
     A message keeps `role`, `content` and `name`; an assistant's, the reasoning and `tool_calls` (vLLM also keeps an
-    empty list of them); a tool's, `tool_call_id`. A missing content, or null as an assistant's,
-    becomes an empty one. The arguments of `tool_calls` become dicts. Images and sounds go to `items`. In their place is
+    empty list of them); a tool's, `tool_call_id`. A missing content, or null as an assistant's, becomes an
+    empty one. The arguments of `tool_calls` become dicts. Images and sounds go to `items`. In their place is
     `{"type": "image"}` under `openai`; otherwise their placeholders come before the message's text, but for those that
     the text has itself.
 

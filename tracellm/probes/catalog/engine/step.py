@@ -285,6 +285,8 @@ _NO_BLOCKS = "", ""
 
 def _set_drawn(attributes: dict[str, Any], sampled: dict[str, Any], drawn: Any, tracker: RequestTracker) -> None:
     """Record the processors that changed the logits before sampling, and the tokens they left, if any did."""
+    if not any(map(any, (options for options, _ in sampled["options"]))):  # the live feed does this during the run
+        return
     processors = [active_processors(*row) for row in sampled["options"]]
     if not any(processors):
         return
